@@ -1,0 +1,2 @@
+//! Binary entry.
+fn main() {}
