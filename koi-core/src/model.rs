@@ -1,1 +1,7 @@
-//! Placeholder: filled in by a later commit of this series.
+//! What is known of a model from its config.json.
+
+use serde::{Deserialize, Serialize};
+
+/// Facts of one model.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ModelFacts {}
