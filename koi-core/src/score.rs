@@ -1,1 +1,5 @@
-//! Placeholder: filled in by a later commit of this series.
+//! Placeholder types of this series: scores.
+use serde::{Deserialize, Serialize};
+/// Terms.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SigmaTerms {}

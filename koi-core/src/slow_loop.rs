@@ -1,1 +1,5 @@
-//! Placeholder: filled in by a later commit of this series.
+//! Placeholder types of this series: slow loop.
+use serde::{Deserialize, Serialize};
+/// State.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct SlowState {}

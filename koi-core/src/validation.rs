@@ -1,1 +1,5 @@
-//! Placeholder: filled in by a later commit of this series.
+//! Placeholder types of this series: evidence.
+use serde::{Deserialize, Serialize};
+/// Row.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct EvidenceRow {}
