@@ -1,1 +1,3 @@
 //! Wire and domain, one file per noun.
+
+pub mod job;

@@ -6,6 +6,8 @@
 mod document;
 mod reader;
 
+pub use super::validate::check_model_id;
+
 pub use document::check_document;
 
 use std::collections::BTreeMap;

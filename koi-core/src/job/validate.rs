@@ -17,12 +17,11 @@ use std::str::FromStr;
 
 use super::draft::JobDraft;
 use super::{EngineName, JobClass, JobSpec, OnDisconnect};
+pub use self::model::check_model_id;
 use crate::ids::NotASlug;
 use crate::time::UtcMicros;
 use crate::violation::{FieldViolation, Violations, nearest};
 
-pub use model::{MAX_MODEL_ID_BYTES, check_model_id};
-pub use workload::{DEFAULT_LENGTH_CV, length_quantile};
 
 const DEFAULT_PRIORITY: u32 = 5;
 const MAX_PRIORITY: u32 = 10;

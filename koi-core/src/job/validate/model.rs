@@ -7,7 +7,7 @@ use crate::model::ModelFacts;
 use crate::violation::{FieldViolation, Violations};
 
 /// Longest model id in bytes.
-pub const MAX_MODEL_ID_BYTES: usize = 200;
+const MAX_MODEL_ID_BYTES: usize = 200;
 /// Longest owner, name or revision in bytes.
 const MAX_PART_BYTES: usize = 96;
 

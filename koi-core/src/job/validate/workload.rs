@@ -6,7 +6,7 @@ use super::{choice, in_range};
 use crate::violation::Violations;
 
 /// Coefficient of variation of the log-normal that fills in quantiles nobody stated.
-pub const DEFAULT_LENGTH_CV: f64 = 0.6;
+const DEFAULT_LENGTH_CV: f64 = 0.6;
 
 const MAX_RATE_RPS: f64 = 1e6;
 const MAX_TOKENS: f64 = 1e7;
@@ -86,7 +86,7 @@ fn rate(value: Option<f64>, class: Option<JobClass>, bad: &mut Violations) -> Op
 /// # Formula   s² = ln(1 + CV²); x(z) = mean / √(1 + CV²) · exp(z·s)
 /// # Units     tokens; `z` is the standard normal quantile
 #[must_use]
-pub fn length_quantile(mean: f64, z: f64) -> f64 {
+fn length_quantile(mean: f64, z: f64) -> f64 {
     let spread = 1.0 + DEFAULT_LENGTH_CV * DEFAULT_LENGTH_CV;
     mean / spread.sqrt() * (z * spread.ln().sqrt()).exp()
 }
