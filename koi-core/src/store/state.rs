@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::{Change, Expect, JobRecord, ReplicaRecord, StoreTx};
-use crate::causal::{Belief, BeliefEvent};
+use crate::causal::{Belief, BeliefEvent, BeliefKey, CausalModel};
 use crate::host::HostRecord;
 use crate::ids::{Epoch, HostId, JobId, PlanSeq, ReplicaId};
 use crate::slow_loop::SlowState;
@@ -27,10 +27,21 @@ pub struct ServerState {
     pub hosts: BTreeMap<HostId, HostRecord>,
     /// Replicas whose devices are reserved.
     pub replicas: BTreeMap<ReplicaId, ReplicaRecord>,
-    /// Beliefs that have moved, by subject (edge or mechanism id).
-    pub beliefs: BTreeMap<String, Belief>,
+    /// Sums of the belief events of every belief that has moved; seeds come from the catalog.
+    pub belief_sums: BTreeMap<BeliefKey, BeliefSum>,
     /// The slow loop.
     pub slow: SlowState,
+}
+
+/// Σ of a belief's events, exact.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct BeliefSum {
+    /// Σ Δα in millionths.
+    pub alpha_micro: i64,
+    /// Σ Δβ in millionths.
+    pub beta_micro: i64,
+    /// Events that moved it.
+    pub n_events: u64,
 }
 
 /// Why a transaction may not be applied. Nothing of it has happened.
@@ -66,7 +77,7 @@ enum Undo {
     Replica(ReplicaId, Option<Box<ReplicaRecord>>),
     Tick(Option<Box<TickRecord>>),
     PlanSeq(PlanSeq),
-    Beliefs(Vec<(String, Option<Belief>)>),
+    Beliefs(Vec<(BeliefKey, Option<BeliefSum>)>),
     Slow(Box<SlowState>),
     Nothing,
 }
@@ -187,10 +198,23 @@ impl ServerState {
     }
 
     fn add_belief_events(&mut self, events: &[BeliefEvent]) {
-        for event in events {
-            let belief = self.beliefs.entry(event.subject.clone()).or_insert(event.seed);
-            belief.add(event);
+        for change in events.iter().flat_map(|e| &e.changes) {
+            let sum = self.belief_sums.entry(change.key.clone()).or_default();
+            sum.alpha_micro = sum.alpha_micro.saturating_add(change.alpha_micro);
+            sum.beta_micro = sum.beta_micro.saturating_add(change.beta_micro);
+            sum.n_events += 1;
         }
+    }
+
+    /// Every belief: seed plus Σ of its events. Proposals that are not seeded start at Beta(1, 1).
+    #[must_use]
+    pub fn beliefs(&self, model: &CausalModel) -> BTreeMap<BeliefKey, Belief> {
+        let mut beliefs = model.seed_beliefs();
+        for (key, sum) in &self.belief_sums {
+            let belief = beliefs.entry(key.clone()).or_insert_with(|| Belief::of_counts(1, 1));
+            *belief = belief.plus(sum.alpha_micro, sum.beta_micro);
+        }
+        beliefs
     }
 
     /// A finished job without replicas is history.
@@ -215,7 +239,8 @@ impl ServerState {
             Change::BeliefEvents(events) => Undo::Beliefs(
                 events
                     .iter()
-                    .map(|e| (e.subject.clone(), self.beliefs.get(&e.subject).copied()))
+                    .flat_map(|e| &e.changes)
+                    .map(|c| (c.key.clone(), self.belief_sums.get(&c.key).copied()))
                     .collect(),
             ),
             Change::Slow(_) => Undo::Slow(Box::new(self.slow.clone())),
@@ -236,8 +261,8 @@ impl ServerState {
                 Undo::Tick(before) => self.tick = before.map(|t| *t),
                 Undo::PlanSeq(before) => self.plan_seq = before,
                 Undo::Beliefs(before) => {
-                    for (subject, belief) in before {
-                        put_back(&mut self.beliefs, subject, belief.map(Box::new));
+                    for (key, sum) in before {
+                        put_back(&mut self.belief_sums, key, sum.map(Box::new));
                     }
                 }
                 Undo::Slow(before) => self.slow = *before,
