@@ -11,6 +11,7 @@ pub mod ideal_point;
 pub mod regret;
 pub mod state;
 pub mod swap_budget;
+pub mod update;
 pub mod weights;
 
 #[cfg(test)]
@@ -18,3 +19,4 @@ mod tests;
 
 pub use ideal_point::{IdealPoint, cold_start, ideal_point};
 pub use state::{SlowSignals, SlowState};
+pub use update::{SlowUpdate, SlowUpdateInput, slow_update};
