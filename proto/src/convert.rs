@@ -1,0 +1,1 @@
+//! Wire and domain, one file per noun.
