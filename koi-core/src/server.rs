@@ -16,7 +16,6 @@ use crate::catalog::Catalog;
 use crate::host::HostFacts;
 use crate::ids::{Epoch, HostId, JobId, TickId};
 use crate::job::JobSpec;
-use crate::plan_check::CheckedPlan;
 use crate::rollout::endpoints::endpoints_of;
 use crate::rollout::{
     desired::desired_set, reconcile::reconcile, DesiredSet, DesiredVersion, EndpointSet, Live,
