@@ -18,3 +18,5 @@ pub mod window;
 
 #[cfg(test)]
 pub(crate) mod test_data;
+#[cfg(test)]
+pub(crate) mod test_engine;

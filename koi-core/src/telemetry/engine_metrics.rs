@@ -20,10 +20,14 @@ pub const fn counter_metrics(series: CounterSeries) -> &'static [&'static str] {
     match series {
         CounterSeries::PromptTokens => &["vllm:prompt_tokens_total"],
         CounterSeries::GenerationTokens => &["vllm:generation_tokens_total"],
-        CounterSeries::PrefixCacheQueries => {
-            &["vllm:prefix_cache_queries_total", "vllm:gpu_prefix_cache_queries_total"]
-        }
-        CounterSeries::PrefixCacheHits => &["vllm:prefix_cache_hits_total", "vllm:gpu_prefix_cache_hits_total"],
+        CounterSeries::PrefixCacheQueries => &[
+            "vllm:prefix_cache_queries_total",
+            "vllm:gpu_prefix_cache_queries_total",
+        ],
+        CounterSeries::PrefixCacheHits => &[
+            "vllm:prefix_cache_hits_total",
+            "vllm:gpu_prefix_cache_hits_total",
+        ],
         CounterSeries::Preemptions => &["vllm:num_preemptions_total"],
         CounterSeries::Iterations => &["vllm:iteration_tokens_total_count"],
         CounterSeries::FinishedStop
@@ -31,7 +35,9 @@ pub const fn counter_metrics(series: CounterSeries) -> &'static [&'static str] {
         | CounterSeries::FinishedAbort
         | CounterSeries::FinishedError
         | CounterSeries::FinishedOther => &["vllm:request_success_total"],
-        CounterSeries::EnergyMillijoules | CounterSeries::NvlinkTxBytes | CounterSeries::PcieTxBytes => &[],
+        CounterSeries::EnergyMillijoules
+        | CounterSeries::NvlinkTxBytes
+        | CounterSeries::PcieTxBytes => &[],
     }
 }
 
@@ -63,15 +69,21 @@ pub const fn histogram_metrics(series: HistogramSeries) -> &'static [&'static st
         HistogramSeries::PrefillTime => &["vllm:request_prefill_time_seconds"],
         HistogramSeries::DecodeTime => &["vllm:request_decode_time_seconds"],
         HistogramSeries::EndToEnd => &["vllm:e2e_request_latency_seconds"],
-        HistogramSeries::QueueTime => &["vllm:request_queue_time_seconds", "vllm:time_in_queue_requests"],
+        HistogramSeries::QueueTime => &[
+            "vllm:request_queue_time_seconds",
+            "vllm:time_in_queue_requests",
+        ],
         HistogramSeries::PromptTokensPerRequest => &["vllm:request_prompt_tokens"],
         HistogramSeries::GenerationTokensPerRequest => &["vllm:request_generation_tokens"],
     }
 }
 
 /// Sources of the time per output token, in the order of [`histogram_metrics`].
-const TPOT_SOURCES: [TpotSource; 3] =
-    [TpotSource::PerRequest, TpotSource::PerToken, TpotSource::InterTokenLatency];
+const TPOT_SOURCES: [TpotSource; 3] = [
+    TpotSource::PerRequest,
+    TpotSource::PerToken,
+    TpotSource::InterTokenLatency,
+];
 
 const CACHE_INFO: &str = "vllm:cache_config_info";
 const PROCESS_START: &str = "process_start_time_seconds";
@@ -80,12 +92,22 @@ const PROCESS_START: &str = "process_start_time_seconds";
 /// [`parse_selected`](crate::telemetry::metrics_text::parse_selected).
 #[must_use]
 pub fn is_wanted(name: &str) -> bool {
-    let family = ["_bucket", "_sum", "_count"].iter().find_map(|s| name.strip_suffix(s));
+    let family = ["_bucket", "_sum", "_count"]
+        .iter()
+        .find_map(|s| name.strip_suffix(s));
     name == CACHE_INFO
         || name == PROCESS_START
-        || CounterSeries::ALL.iter().any(|s| counter_metrics(*s).contains(&name))
-        || GaugeSeries::ALL.iter().any(|s| gauge_metrics(*s).contains(&name))
-        || family.is_some_and(|f| HistogramSeries::ALL.iter().any(|s| histogram_metrics(*s).contains(&f)))
+        || CounterSeries::ALL
+            .iter()
+            .any(|s| counter_metrics(*s).contains(&name))
+        || GaugeSeries::ALL
+            .iter()
+            .any(|s| gauge_metrics(*s).contains(&name))
+        || family.is_some_and(|f| {
+            HistogramSeries::ALL
+                .iter()
+                .any(|s| histogram_metrics(*s).contains(&f))
+        })
 }
 
 /// What a page says, per engine.
@@ -118,7 +140,9 @@ impl EnginePage {
         &'a self,
         model_name: &'a str,
     ) -> impl Iterator<Item = (&'a EngineKey, &'a EngineSample)> + 'a {
-        self.engines.iter().filter(move |(key, _)| key.model_name == model_name)
+        self.engines
+            .iter()
+            .filter(move |(key, _)| key.model_name == model_name)
     }
 
     /// Expected series that at least one engine of the model does not export, by preferred metric
@@ -126,9 +150,14 @@ impl EnginePage {
     #[must_use]
     pub fn missing(&self, model_name: &str) -> BTreeSet<&'static str> {
         let samples: Vec<&EngineSample> = self.of_model(model_name).map(|(_, s)| s).collect();
-        let missing = |has: &dyn Fn(&EngineSample) -> bool| samples.is_empty() || !samples.iter().all(|s| has(s));
+        let missing = |has: &dyn Fn(&EngineSample) -> bool| {
+            samples.is_empty() || !samples.iter().all(|s| has(s))
+        };
         let mut names = BTreeSet::new();
-        for series in CounterSeries::ALL.into_iter().filter(|s| is_always_exported(*s)) {
+        for series in CounterSeries::ALL
+            .into_iter()
+            .filter(|s| is_always_exported(*s))
+        {
             if missing(&|s| s.counters.contains_key(&series)) {
                 names.extend(counter_metrics(series).first().copied());
             }

@@ -89,7 +89,10 @@ impl EdgesTable {
     /// # Errors
     /// The first [`BadHistogram`]; sets before it are kept.
     pub fn extend(&mut self, other: &Self) -> Result<(), BadHistogram> {
-        other.0.values().try_for_each(|edges| self.insert(edges).map(|_| ()))
+        other
+            .0
+            .values()
+            .try_for_each(|edges| self.insert(edges).map(|_| ()))
     }
 
     /// The finite edges of this id.
@@ -109,7 +112,11 @@ fn check_edges(edges: &[f64]) -> Result<(), BadHistogram> {
         return Err(BadHistogram::EdgeCount);
     }
     let ascends = edges.windows(2).all(|pair| pair[0] < pair[1]);
-    if ascends && edges.iter().all(|e| e.is_finite()) { Ok(()) } else { Err(BadHistogram::EdgeOrder) }
+    if ascends && edges.iter().all(|e| e.is_finite()) {
+        Ok(())
+    } else {
+        Err(BadHistogram::EdgeOrder)
+    }
 }
 
 /// A histogram as read from a page: counts since the process started.
@@ -128,7 +135,15 @@ impl CumulativeHistogram {
     pub fn new(edges: Vec<f64>, cumulative: Vec<u64>, sum: f64) -> Result<Self, BadHistogram> {
         check_edges(&edges)?;
         let fits = cumulative.len() == edges.len() + 1 && cumulative.is_sorted() && sum.is_finite();
-        if fits { Ok(Self { edges, cumulative, sum }) } else { Err(BadHistogram::Counts) }
+        if fits {
+            Ok(Self {
+                edges,
+                cumulative,
+                sum,
+            })
+        } else {
+            Err(BadHistogram::Counts)
+        }
     }
 
     /// Finite bucket edges.
@@ -161,7 +176,12 @@ impl CumulativeHistogram {
             below = up_to;
         }
         let sum = self.sum - earlier.sum;
-        Some(BucketDelta { edges: EdgesId::of(&self.edges), buckets, sum, count: below })
+        Some(BucketDelta {
+            edges: EdgesId::of(&self.edges),
+            buckets,
+            sum,
+            count: below,
+        })
     }
 }
 
@@ -182,7 +202,9 @@ impl BucketDelta {
     /// Mean of the observed values; `None` without observations.
     #[must_use]
     pub fn mean(&self) -> Option<f64> {
-        (self.count > 0).then(|| self.sum / self.count as f64).filter(|m| m.is_finite())
+        (self.count > 0)
+            .then(|| self.sum / self.count as f64)
+            .filter(|m| m.is_finite())
     }
 
     /// Adds another delta over the same edges; false (and unchanged) when the edges differ.
@@ -229,8 +251,13 @@ mod tests {
 
     #[test]
     fn a_delta_holds_only_what_is_new() {
-        let delta = cumulative(&[3, 5, 9], 20.0).since(&cumulative(&[3, 4, 6], 12.5)).unwrap();
-        assert_eq!((delta.buckets.as_slice(), delta.count), (&[(1, 1), (2, 2)][..], 3));
+        let delta = cumulative(&[3, 5, 9], 20.0)
+            .since(&cumulative(&[3, 4, 6], 12.5))
+            .unwrap();
+        assert_eq!(
+            (delta.buckets.as_slice(), delta.count),
+            (&[(1, 1), (2, 2)][..], 3)
+        );
         assert_eq!(delta.mean(), Some(2.5));
         assert_eq!(delta.cumulative(&[1.0, 2.0]).unwrap(), [0.0, 1.0, 3.0]);
         assert_eq!(delta.cumulative(&[1.0]), None, "an index outside the edges");
@@ -238,15 +265,24 @@ mod tests {
 
     #[test]
     fn going_backwards_or_other_edges_give_no_delta() {
-        assert_eq!(cumulative(&[0, 0, 1], 1.0).since(&cumulative(&[3, 4, 6], 12.5)), None);
-        assert_eq!(cumulative(&[5, 5, 7], 1.0).since(&cumulative(&[3, 4, 6], 0.0)), None, "one bucket fell");
+        assert_eq!(
+            cumulative(&[0, 0, 1], 1.0).since(&cumulative(&[3, 4, 6], 12.5)),
+            None
+        );
+        assert_eq!(
+            cumulative(&[5, 5, 7], 1.0).since(&cumulative(&[3, 4, 6], 0.0)),
+            None,
+            "one bucket fell"
+        );
         let other = CumulativeHistogram::new(vec![1.0], vec![0, 0], 0.0).unwrap();
         assert_eq!(cumulative(&[0, 0, 1], 1.0).since(&other), None);
     }
 
     #[test]
     fn bad_parts_are_refused() {
-        let bad = |edges: Vec<f64>, counts: Vec<u64>| CumulativeHistogram::new(edges, counts, 0.0).unwrap_err();
+        let bad = |edges: Vec<f64>, counts: Vec<u64>| {
+            CumulativeHistogram::new(edges, counts, 0.0).unwrap_err()
+        };
         assert_eq!(bad(vec![], vec![1]), BadHistogram::EdgeCount);
         assert_eq!(bad(vec![2.0, 1.0], vec![1, 1, 1]), BadHistogram::EdgeOrder);
         assert_eq!(bad(vec![f64::NAN], vec![1, 1]), BadHistogram::EdgeOrder);
@@ -271,10 +307,18 @@ mod tests {
 
     #[test]
     fn adding_needs_the_same_edges() {
-        let mut delta = cumulative(&[1, 1, 2], 3.0).since(&cumulative(&[0, 0, 0], 0.0)).unwrap();
+        let mut delta = cumulative(&[1, 1, 2], 3.0)
+            .since(&cumulative(&[0, 0, 0], 0.0))
+            .unwrap();
         let again = delta.clone();
         assert!(delta.add(&again));
-        assert_eq!((delta.buckets.as_slice(), delta.count), (&[(0, 2), (2, 2)][..], 4));
-        assert!(!delta.add(&BucketDelta { edges: EdgesId(0), ..again }));
+        assert_eq!(
+            (delta.buckets.as_slice(), delta.count),
+            (&[(0, 2), (2, 2)][..], 4)
+        );
+        assert!(!delta.add(&BucketDelta {
+            edges: EdgesId(0),
+            ..again
+        }));
     }
 }

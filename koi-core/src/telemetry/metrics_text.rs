@@ -51,7 +51,10 @@ impl Sample<'_> {
     /// The value of one label.
     #[must_use]
     pub fn label(&self, name: &str) -> Option<&str> {
-        self.labels.iter().find(|l| l.name == name).map(|l| l.value.as_ref())
+        self.labels
+            .iter()
+            .find(|l| l.name == name)
+            .map(|l| l.value.as_ref())
     }
 }
 
@@ -148,10 +151,16 @@ pub fn parse(page: &[u8]) -> Page<'_> {
 #[must_use]
 pub fn parse_selected(page: &[u8], keep: impl Fn(&str) -> bool) -> Page<'_> {
     let (page, bytes_cut) = within_limit(page);
-    let mut read = Page { bytes_cut, ..Page::default() };
+    let mut read = Page {
+        bytes_cut,
+        ..Page::default()
+    };
     for (index, line) in page.split_inclusive(|b| *b == b'\n').enumerate() {
         read.unterminated = !line.ends_with(b"\n");
-        match std::str::from_utf8(line).map_err(|_| LineProblem::NotUtf8).and_then(parse_line) {
+        match std::str::from_utf8(line)
+            .map_err(|_| LineProblem::NotUtf8)
+            .and_then(parse_line)
+        {
             Ok(line) => read.accept(line, &keep),
             Err(problem) => read.refuse(index + 1, problem),
         }

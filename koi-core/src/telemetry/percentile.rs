@@ -38,14 +38,20 @@ pub fn histogram_quantile(q: f64, edges: &[f64], cumulative: &[f64]) -> Option<f
     }
     let rank = q * total;
     let bucket = cumulative.iter().position(|count| *count >= rank)?;
-    let Some(end) = edges.get(bucket).copied() else { return edges.last().copied() };
+    let Some(end) = edges.get(bucket).copied() else {
+        return edges.last().copied();
+    };
     let (start, below) = match bucket.checked_sub(1) {
         Some(previous) => (edges[previous], cumulative[previous]),
         None if end <= 0.0 => return Some(end),
         None => (0.0, 0.0),
     };
     let inside = cumulative[bucket] - below;
-    let value = if inside > 0.0 { start + (end - start) * ((rank - below) / inside) } else { start };
+    let value = if inside > 0.0 {
+        start + (end - start) * ((rank - below) / inside)
+    } else {
+        start
+    };
     Some(value).filter(|v| v.is_finite())
 }
 
@@ -61,7 +67,11 @@ pub fn percentile_or_mean(q: f64, delta: &BucketDelta, edges: &[f64]) -> Option<
     } else {
         histogram_quantile(q, edges, &delta.cumulative(edges)?)?
     };
-    Some(Percentile { value, observations: delta.count, mean_based })
+    Some(Percentile {
+        value,
+        observations: delta.count,
+        mean_based,
+    })
 }
 
 #[cfg(test)]
@@ -72,7 +82,9 @@ mod tests {
 
     #[test]
     fn vector_telemetry_quantiles() {
-        let Some(cases) = vector_cases("telemetry") else { return };
+        let Some(cases) = vector_cases("telemetry") else {
+            return;
+        };
         let mut seen = 0;
         for case in cases.iter().filter(|c| c["in"]["buckets"].is_array()) {
             seen += 1;
@@ -83,7 +95,9 @@ mod tests {
             let counts: Vec<f64> = buckets.iter().map(|b| b[1].as_f64().unwrap()).collect();
             let got = histogram_quantile(q, &edges, &counts);
             match (case["out"]["value"].as_f64(), got) {
-                (Some(want), Some(got)) => assert!((want - got).abs() <= 1e-9 * want.abs(), "{case} {got}"),
+                (Some(want), Some(got)) => {
+                    assert!((want - got).abs() <= 1e-9 * want.abs(), "{case} {got}")
+                }
                 (want, got) => assert_eq!(want, got, "{case}"),
             }
         }
@@ -93,10 +107,26 @@ mod tests {
     #[test]
     fn the_edges_of_the_rule() {
         let q = |q, edges: &[f64], counts: &[f64]| histogram_quantile(q, edges, counts);
-        assert_eq!(q(0.99, &[1.0, 2.0], &[0.0, 0.0, 0.0]), None, "no observations");
-        assert_eq!(q(0.99, &[1.0, 2.0], &[0.0, 1.0, 100.0]), Some(2.0), "+Inf answers with the last edge");
-        assert_eq!(q(0.5, &[-1.0, 2.0], &[10.0, 10.0, 10.0]), Some(-1.0), "a first edge below zero");
-        assert_eq!(q(0.5, &[4.0], &[10.0, 10.0]), Some(2.0), "the first bucket starts at zero");
+        assert_eq!(
+            q(0.99, &[1.0, 2.0], &[0.0, 0.0, 0.0]),
+            None,
+            "no observations"
+        );
+        assert_eq!(
+            q(0.99, &[1.0, 2.0], &[0.0, 1.0, 100.0]),
+            Some(2.0),
+            "+Inf answers with the last edge"
+        );
+        assert_eq!(
+            q(0.5, &[-1.0, 2.0], &[10.0, 10.0, 10.0]),
+            Some(-1.0),
+            "a first edge below zero"
+        );
+        assert_eq!(
+            q(0.5, &[4.0], &[10.0, 10.0]),
+            Some(2.0),
+            "the first bucket starts at zero"
+        );
         assert_eq!(q(1.5, &[4.0], &[10.0, 10.0]), None);
         assert_eq!(q(f64::NAN, &[4.0], &[10.0, 10.0]), None);
         assert_eq!(q(0.5, &[4.0], &[10.0]), None, "shapes do not fit");
@@ -107,7 +137,12 @@ mod tests {
 
     #[test]
     fn too_few_observations_fall_back_to_the_mean() {
-        let delta = |count: u64| BucketDelta { edges: EdgesId(1), buckets: vec![(0, count)], sum: count as f64 * 0.25, count };
+        let delta = |count: u64| BucketDelta {
+            edges: EdgesId(1),
+            buckets: vec![(0, count)],
+            sum: count as f64 * 0.25,
+            count,
+        };
         let few = percentile_or_mean(0.99, &delta(99), &[1.0]).unwrap();
         assert_eq!((few.value, few.mean_based), (0.25, true));
         let enough = percentile_or_mean(0.99, &delta(100), &[1.0]).unwrap();

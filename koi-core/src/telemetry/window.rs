@@ -67,7 +67,9 @@ impl Integral {
     /// The time mean; `None` when the value was never known.
     #[must_use]
     pub fn mean(self) -> Option<f64> {
-        (self.seconds > 0.0).then(|| self.integral / self.seconds).filter(|m| m.is_finite())
+        (self.seconds > 0.0)
+            .then(|| self.integral / self.seconds)
+            .filter(|m| m.is_finite())
     }
 
     /// Adds a stretch with this mean.

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::{
-    CACHE_INFO, EnginePage, MAX_ENGINES, PROCESS_START, TPOT_SOURCES, counter_metrics, gauge_metrics,
-    histogram_metrics,
+    CACHE_INFO, EnginePage, MAX_ENGINES, PROCESS_START, TPOT_SOURCES, counter_metrics,
+    gauge_metrics, histogram_metrics,
 };
 use crate::telemetry::histogram::{CumulativeHistogram, MAX_EDGES};
 use crate::telemetry::metrics_text::{Page, Sample};
@@ -30,9 +30,14 @@ pub(super) fn collect(page: &Page<'_>) -> EnginePage {
     let mut pools: BTreeMap<Option<u32>, CachePool> = BTreeMap::new();
     for sample in page.whole_samples() {
         match sample.name.as_ref() {
-            PROCESS_START => out.process_start_seconds = Some(sample.value).filter(|v| v.is_finite() && *v > 0.0),
+            PROCESS_START => {
+                out.process_start_seconds = Some(sample.value).filter(|v| v.is_finite() && *v > 0.0)
+            }
             CACHE_INFO if pools.len() < MAX_ENGINES => {
-                pools.insert(sample.label("engine").and_then(|e| e.parse().ok()), cache_pool(sample));
+                pools.insert(
+                    sample.label("engine").and_then(|e| e.parse().ok()),
+                    cache_pool(sample),
+                );
             }
             name if name.starts_with("vllm:") => take(&mut raw, sample, &mut out),
             _ => {}
@@ -41,7 +46,11 @@ pub(super) fn collect(page: &Page<'_>) -> EnginePage {
     for (key, raw) in raw {
         let mut engine = resolve(&raw, &mut out);
         let exports_something = engine != EngineSample::default();
-        engine.cache = pools.get(&Some(key.engine)).or_else(|| pools.get(&None)).copied().unwrap_or_default();
+        engine.cache = pools
+            .get(&Some(key.engine))
+            .or_else(|| pools.get(&None))
+            .copied()
+            .unwrap_or_default();
         if exports_something {
             out.engines.insert(key, engine);
         }
@@ -50,7 +59,12 @@ pub(super) fn collect(page: &Page<'_>) -> EnginePage {
 }
 
 fn cache_pool(sample: &Sample<'_>) -> CachePool {
-    let number = |name: &str| sample.label(name).and_then(|v| v.parse::<u64>().ok()).filter(|n| *n > 0);
+    let number = |name: &str| {
+        sample
+            .label(name)
+            .and_then(|v| v.parse::<u64>().ok())
+            .filter(|n| *n > 0)
+    };
     CachePool {
         num_gpu_blocks: number("num_gpu_blocks").filter(|n| *n as f64 <= MAX_COUNT),
         block_size_tokens: number("block_size").and_then(|n| u32::try_from(n).ok()),
@@ -63,7 +77,10 @@ fn take<'p>(raw: &mut BTreeMap<EngineKey, Raw<'p>>, sample: &'p Sample<'_>, out:
     }
     let key = EngineKey {
         model_name: sample.label("model_name").unwrap_or_default().to_owned(),
-        engine: sample.label("engine").and_then(|e| e.parse().ok()).unwrap_or(0),
+        engine: sample
+            .label("engine")
+            .and_then(|e| e.parse().ok())
+            .unwrap_or(0),
     };
     if raw.len() >= MAX_ENGINES && !raw.contains_key(&key) {
         out.over_limit += 1;
@@ -81,10 +98,14 @@ impl<'p> Raw<'p> {
             return self.put_finished(sample);
         }
         if let (Some(family), Some(edge)) = (name.strip_suffix("_bucket"), sample.label("le")) {
-            let Ok(edge) = edge.parse::<f64>() else { return true };
+            let Ok(edge) = edge.parse::<f64>() else {
+                return true;
+            };
             let buckets = self.buckets.entry(family).or_default();
             return buckets.len() > MAX_EDGES
-                || buckets.insert(ordered_bits(edge), (edge, sample.value)).is_none();
+                || buckets
+                    .insert(ordered_bits(edge), (edge, sample.value))
+                    .is_none();
         }
         let fresh = !self.plain.contains_key(name);
         self.plain.entry(name).or_insert(sample.value);
@@ -111,25 +132,40 @@ impl<'p> Raw<'p> {
 /// Bits of a double that sort like the number.
 fn ordered_bits(x: f64) -> u64 {
     let bits = x.to_bits();
-    if bits >> 63 == 1 { !bits } else { bits | (1 << 63) }
+    if bits >> 63 == 1 {
+        !bits
+    } else {
+        bits | (1 << 63)
+    }
 }
 
 fn resolve(raw: &Raw<'_>, out: &mut EnginePage) -> EngineSample {
     let mut engine = EngineSample::default();
     for series in CounterSeries::ALL {
-        let named = counter_metrics(series).iter().find_map(|name| raw.plain.get(name));
+        let named = counter_metrics(series)
+            .iter()
+            .find_map(|name| raw.plain.get(name));
         if let Some(value) = named.or_else(|| raw.finished.get(&series)) {
-            keep(whole_number(*value), out, |n| engine.counters.insert(series, n));
+            keep(whole_number(*value), out, |n| {
+                engine.counters.insert(series, n)
+            });
         }
     }
     for series in GaugeSeries::ALL {
-        if let Some(value) = gauge_metrics(series).iter().find_map(|name| raw.plain.get(name)) {
-            keep(gauge_value(series, *value), out, |x| engine.gauges.insert(series, x));
+        if let Some(value) = gauge_metrics(series)
+            .iter()
+            .find_map(|name| raw.plain.get(name))
+        {
+            keep(gauge_value(series, *value), out, |x| {
+                engine.gauges.insert(series, x)
+            });
         }
     }
     for series in HistogramSeries::ALL {
         let families = histogram_metrics(series);
-        let Some(index) = families.iter().position(|f| raw.buckets.contains_key(f)) else { continue };
+        let Some(index) = families.iter().position(|f| raw.buckets.contains_key(f)) else {
+            continue;
+        };
         match histogram(raw, families[index]) {
             Some(histogram) => {
                 if series == HistogramSeries::TimePerOutputToken {
@@ -152,12 +188,20 @@ fn keep<T>(value: Option<T>, out: &mut EnginePage, mut store: impl FnMut(T) -> O
 }
 
 fn whole_number(value: f64) -> Option<u64> {
-    (0.0..=MAX_COUNT).contains(&value).then(|| value.round() as u64)
+    (0.0..=MAX_COUNT)
+        .contains(&value)
+        .then(|| value.round() as u64)
 }
 
 fn gauge_value(series: GaugeSeries, value: f64) -> Option<f64> {
-    let limit = if series == GaugeSeries::KvCacheUsage { 1.0 } else { MAX_COUNT };
-    (0.0..=limit + FRACTION_SLACK).contains(&value).then(|| value.min(limit))
+    let limit = if series == GaugeSeries::KvCacheUsage {
+        1.0
+    } else {
+        MAX_COUNT
+    };
+    (0.0..=limit + FRACTION_SLACK)
+        .contains(&value)
+        .then(|| value.min(limit))
 }
 
 fn histogram(raw: &Raw<'_>, family: &str) -> Option<CumulativeHistogram> {
@@ -170,7 +214,15 @@ fn histogram(raw: &Raw<'_>, family: &str) -> Option<CumulativeHistogram> {
     }
     let last = edges.pop()?;
     let sum = *raw.plain.get(format!("{family}_sum").as_str())?;
-    let count = raw.plain.get(format!("{family}_count").as_str()).copied().and_then(whole_number);
+    let count = raw
+        .plain
+        .get(format!("{family}_count").as_str())
+        .copied()
+        .and_then(whole_number);
     let whole = last == f64::INFINITY && count.is_none_or(|c| Some(&c) == counts.last());
-    if whole { CumulativeHistogram::new(edges, counts, sum).ok() } else { None }
+    if whole {
+        CumulativeHistogram::new(edges, counts, sum).ok()
+    } else {
+        None
+    }
 }

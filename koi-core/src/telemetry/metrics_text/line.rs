@@ -62,13 +62,22 @@ fn parse_sample(line: &str) -> Result<Sample<'_>, LineProblem> {
         name => Some(Cow::Borrowed(name)),
     };
     rest.skip_blanks();
-    let (quoted_name, labels) = if rest.eat('{') { rest.labels(name.is_none())? } else { (None, Vec::new()) };
+    let (quoted_name, labels) = if rest.eat('{') {
+        rest.labels(name.is_none())?
+    } else {
+        (None, Vec::new())
+    };
     let name = name.or(quoted_name).ok_or(LineProblem::BadName)?;
     rest.skip_blanks();
     let value = parse_number(rest.word()).ok_or(LineProblem::BadValue)?;
     rest.skip_blanks();
     let timestamp = rest.timestamp()?;
-    Ok(Sample { name, labels, value, timestamp })
+    Ok(Sample {
+        name,
+        labels,
+        value,
+        timestamp,
+    })
 }
 
 /// Go's and Python's spellings of a number; hexadecimal and digit separators are refused.
@@ -101,17 +110,28 @@ impl<'a> Cursor<'a> {
     /// The longest unquoted name; empty when there is none. Metric names may hold colons.
     fn bare_name(&mut self, colons: bool) -> Result<&'a str, LineProblem> {
         let fits = |i: usize, b: u8| {
-            b.is_ascii_alphabetic() || b == b'_' || (colons && b == b':') || (i > 0 && b.is_ascii_digit())
+            b.is_ascii_alphabetic()
+                || b == b'_'
+                || (colons && b == b':')
+                || (i > 0 && b.is_ascii_digit())
         };
         let bytes = self.text.as_bytes();
-        let end = (0..bytes.len()).find(|i| !fits(*i, bytes[*i])).unwrap_or(bytes.len());
+        let end = (0..bytes.len())
+            .find(|i| !fits(*i, bytes[*i]))
+            .unwrap_or(bytes.len());
         let (name, rest) = self.text.split_at(end);
         self.text = rest;
-        if name.len() > MAX_NAME_BYTES { Err(LineProblem::NameTooLong) } else { Ok(name) }
+        if name.len() > MAX_NAME_BYTES {
+            Err(LineProblem::NameTooLong)
+        } else {
+            Ok(name)
+        }
     }
 
     fn word(&mut self) -> &'a str {
-        let (word, rest) = self.text.split_at(self.text.find(is_blank).unwrap_or(self.text.len()));
+        let (word, rest) = self
+            .text
+            .split_at(self.text.find(is_blank).unwrap_or(self.text.len()));
         self.text = rest;
         word
     }
@@ -124,7 +144,11 @@ impl<'a> Cursor<'a> {
         }
         let at = parse_number(self.word()).filter(|t| t.is_finite());
         self.skip_blanks();
-        if at.is_some() && starts_exemplar(self.text) { Ok(at) } else { Err(LineProblem::BadTimestamp) }
+        if at.is_some() && starts_exemplar(self.text) {
+            Ok(at)
+        } else {
+            Err(LineProblem::BadTimestamp)
+        }
     }
 
     /// The list after `{` up to and with `}`; `may_name` when the metric's own name may stand first
@@ -161,7 +185,11 @@ impl<'a> Cursor<'a> {
         } else {
             Cow::Borrowed(self.bare_name(false)?)
         };
-        if name.is_empty() { Err(LineProblem::BadLabels) } else { Ok(name) }
+        if name.is_empty() {
+            Err(LineProblem::BadLabels)
+        } else {
+            Ok(name)
+        }
     }
 
     /// A string in double quotes with the escapes `\\`, `\"` and `\n`; an unknown escape keeps its
@@ -174,7 +202,11 @@ impl<'a> Cursor<'a> {
         if raw.len() > limit {
             return Err(too_long);
         }
-        Ok(if raw.contains('\\') { Cow::Owned(unescape(raw)) } else { Cow::Borrowed(raw) })
+        Ok(if raw.contains('\\') {
+            Cow::Owned(unescape(raw))
+        } else {
+            Cow::Borrowed(raw)
+        })
     }
 }
 

@@ -13,7 +13,11 @@ fn one(line: &str) -> Sample<'_> {
 }
 
 fn labels<'a>(sample: &'a Sample<'_>) -> Vec<(&'a str, &'a str)> {
-    sample.labels.iter().map(|l| (l.name.as_ref(), l.value.as_ref())).collect()
+    sample
+        .labels
+        .iter()
+        .map(|l| (l.name.as_ref(), l.value.as_ref()))
+        .collect()
 }
 
 fn problem(line: &[u8]) -> LineProblem {
@@ -33,8 +37,14 @@ fn names_keep_their_colons() {
 #[test]
 fn label_values_may_hold_anything_escaped() {
     let sample = one(r#"m{a="x\\y\"z\nw",b="},=# {",c="\q é",} 1"#);
-    assert_eq!(labels(&sample), [("a", "x\\y\"z\nw"), ("b", "},=# {"), ("c", "\\q é")]);
-    assert!(matches!(sample.labels[1].value, Cow::Borrowed(_)), "no copy without an escape");
+    assert_eq!(
+        labels(&sample),
+        [("a", "x\\y\"z\nw"), ("b", "},=# {"), ("c", "\\q é")]
+    );
+    assert!(
+        matches!(sample.labels[1].value, Cow::Borrowed(_)),
+        "no copy without an escape"
+    );
 }
 
 #[test]
@@ -60,13 +70,19 @@ fn exemplars_are_ignored_and_the_end_mark_is_seen() {
     assert_eq!(page.bad_lines, 0);
     assert!(page.ended && page.is_clean());
     assert_eq!(page.types, [("h", FamilyType::Histogram)]);
-    assert_eq!(page.samples.iter().map(|s| s.timestamp).collect::<Vec<_>>(), [None, Some(1.5)]);
+    assert_eq!(
+        page.samples.iter().map(|s| s.timestamp).collect::<Vec<_>>(),
+        [None, Some(1.5)]
+    );
 }
 
 #[test]
 fn quoted_utf8_names_are_read() {
     let sample = one("{\"gpu.power\", \"node name\"=\"h\"} 1\n");
-    assert_eq!((sample.name.as_ref(), labels(&sample)), ("gpu.power", vec![("node name", "h")]));
+    assert_eq!(
+        (sample.name.as_ref(), labels(&sample)),
+        ("gpu.power", vec![("node name", "h")])
+    );
 }
 
 #[test]
@@ -79,7 +95,9 @@ fn created_series_are_dropped_and_counted() {
 fn every_refusal_has_its_reason() {
     let long_name = format!("{} 1\n", "n".repeat(MAX_NAME_BYTES + 1));
     let long_value = format!("m{{a=\"{}\"}} 1\n", "v".repeat(MAX_LABEL_VALUE_BYTES + 1));
-    let many = (0..=MAX_LABELS).map(|i| format!("l{i}=\"\",")).collect::<String>();
+    let many = (0..=MAX_LABELS)
+        .map(|i| format!("l{i}=\"\","))
+        .collect::<String>();
     let many = format!("m{{{many}}} 1\n");
     let cases: [(&[u8], LineProblem); 15] = [
         (b"m\xff 1\n", LineProblem::NotUtf8),
@@ -99,7 +117,12 @@ fn every_refusal_has_its_reason() {
         (b"m 1 2 3\n", LineProblem::BadTimestamp),
     ];
     for (line, expected) in cases {
-        assert_eq!(problem(line), expected, "{:?}", String::from_utf8_lossy(line));
+        assert_eq!(
+            problem(line),
+            expected,
+            "{:?}",
+            String::from_utf8_lossy(line)
+        );
     }
 }
 
@@ -111,8 +134,17 @@ fn hazard_e13_garbage_costs_its_own_line_only() {
     }
     text.extend_from_slice(b"vllm:b 2\n");
     let page = parse(&text);
-    assert_eq!(page.samples.iter().map(|s| s.name.as_ref()).collect::<Vec<_>>(), ["a", "vllm:b"]);
-    assert_eq!((page.bad_lines, page.problems.len()), (100, MAX_REPORTED_PROBLEMS));
+    assert_eq!(
+        page.samples
+            .iter()
+            .map(|s| s.name.as_ref())
+            .collect::<Vec<_>>(),
+        ["a", "vllm:b"]
+    );
+    assert_eq!(
+        (page.bad_lines, page.problems.len()),
+        (100, MAX_REPORTED_PROBLEMS)
+    );
     assert_eq!(page.problems[0].line, 2);
 }
 
@@ -125,7 +157,10 @@ fn hazard_e14_an_oversized_page_is_cut_at_a_line_end() {
     assert_eq!((read.bad_lines, read.unterminated), (0, false));
     let endless = vec![b'x'; MAX_PAGE_BYTES + 1];
     let endless = parse(&endless);
-    assert_eq!((endless.samples.len(), endless.bytes_cut), (0, MAX_PAGE_BYTES + 1));
+    assert_eq!(
+        (endless.samples.len(), endless.bytes_cut),
+        (0, MAX_PAGE_BYTES + 1)
+    );
 }
 
 #[test]
@@ -138,26 +173,47 @@ fn hazard_e15_series_are_capped_and_selected_by_name() {
     let all = parse(text.as_bytes());
     assert_eq!((all.samples.len(), all.over_limit), (MAX_SERIES, 501));
     let wanted = parse_selected(text.as_bytes(), |name| name.starts_with("vllm:"));
-    assert_eq!((wanted.samples.len(), wanted.unselected), (1, MAX_SERIES + 500));
+    assert_eq!(
+        (wanted.samples.len(), wanted.unselected),
+        (1, MAX_SERIES + 500)
+    );
 }
 
 #[test]
 fn a_last_line_without_an_end_is_reported() {
     let page = parse(b"a 1\nb 12");
-    assert_eq!((page.samples.len(), page.unterminated, page.is_clean()), (2, true, false));
+    assert_eq!(
+        (page.samples.len(), page.unterminated, page.is_clean()),
+        (2, true, false)
+    );
 }
 
 #[test]
 fn captured_pages_are_read_whole() {
     for (name, text) in metrics_pages() {
         let page = parse(text.as_bytes());
-        assert_eq!((page.bad_lines, page.over_limit), (0, 0), "{name}: {:?}", page.problems);
-        let lines = text.lines().filter(|l| !l.starts_with('#') && !l.trim().is_empty()).count();
+        assert_eq!(
+            (page.bad_lines, page.over_limit),
+            (0, 0),
+            "{name}: {:?}",
+            page.problems
+        );
+        let lines = text
+            .lines()
+            .filter(|l| !l.starts_with('#') && !l.trim().is_empty())
+            .count();
         assert_eq!(page.samples.len() + page.created_dropped, lines, "{name}");
         if name.ends_with(".metrics.txt") {
             let written = text.lines().filter(|l| l.starts_with("vllm:")).count();
-            let created = text.lines().filter(|l| l.starts_with("vllm:") && l.contains("_created")).count();
-            let read = page.samples.iter().filter(|s| s.name.starts_with("vllm:")).count();
+            let created = text
+                .lines()
+                .filter(|l| l.starts_with("vllm:") && l.contains("_created"))
+                .count();
+            let read = page
+                .samples
+                .iter()
+                .filter(|s| s.name.starts_with("vllm:"))
+                .count();
             assert_eq!((written, read + created), (364, 364), "{name}");
         }
     }
@@ -171,20 +227,33 @@ fn the_oracle_agrees_on_names_without_colons() {
             let family = line.split(['{', ' ']).next().unwrap_or_default();
             !line.starts_with('#')
                 && !family.contains(':')
-                && !["_bucket", "_count", "_sum", "_created"].iter().any(|s| family.ends_with(s))
+                && !["_bucket", "_count", "_sum", "_created"]
+                    .iter()
+                    .any(|s| family.ends_with(s))
         };
         let lines: Vec<String> = text.lines().filter(plain).map(str::to_owned).collect();
-        let oracle =
-            prometheus_parse::Scrape::parse(lines.iter().map(|l| Ok(l.clone()))).expect("lines read");
+        let oracle = prometheus_parse::Scrape::parse(lines.iter().map(|l| Ok(l.clone())))
+            .expect("lines read");
         let joined = lines.join("\n") + "\n";
         let ours = parse(joined.as_bytes());
         assert_eq!(ours.samples.len(), oracle.samples.len(), "{name}");
         for (mine, theirs) in ours.samples.iter().zip(&oracle.samples) {
-            let prometheus_parse::Value::Untyped(value) = theirs.value else { panic!("{theirs:?}") };
+            let prometheus_parse::Value::Untyped(value) = theirs.value else {
+                panic!("{theirs:?}")
+            };
             assert_eq!(mine.name, theirs.metric, "{name}");
-            assert_eq!(mine.value.to_bits(), value.to_bits(), "{name} {}", mine.name);
+            assert_eq!(
+                mine.value.to_bits(),
+                value.to_bits(),
+                "{name} {}",
+                mine.name
+            );
             for label in &mine.labels {
-                assert_eq!(theirs.labels.get(&label.name), Some(label.value.as_ref()), "{name}");
+                assert_eq!(
+                    theirs.labels.get(&label.name),
+                    Some(label.value.as_ref()),
+                    "{name}"
+                );
             }
         }
     }

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::gpu_readings::GpuState;
 use super::{
-    Integral, MAX_CLOCK_SKEW_SECONDS, MAX_SCRAPE_GAP_MICROS, MAX_WINDOW_MICROS, WINDOW_MICROS, Window,
-    WindowFlag,
+    Integral, MAX_CLOCK_SKEW_SECONDS, MAX_SCRAPE_GAP_MICROS, MAX_WINDOW_MICROS, WINDOW_MICROS,
+    Window, WindowFlag,
 };
 use crate::gpu::GpuReading;
 use crate::ids::ReplicaId;
@@ -68,7 +68,13 @@ impl WindowBuilder {
     /// A builder for the replica that serves this model name.
     #[must_use]
     pub fn new(replica: ReplicaId, served_model: String) -> Self {
-        Self { replica, served_model, length_micros: WINDOW_MICROS, edges: EdgesTable::default(), open: None }
+        Self {
+            replica,
+            served_model,
+            length_micros: WINDOW_MICROS,
+            edges: EdgesTable::default(),
+            open: None,
+        }
     }
 
     /// With another window length, 1 s to 15 min; others are brought into that range.
@@ -104,7 +110,10 @@ impl WindowBuilder {
             self.open = Some(Open::new(state));
             return None;
         };
-        let Some(since_last) = state.monotonic_micros.checked_sub(open.last.monotonic_micros) else {
+        let Some(since_last) = state
+            .monotonic_micros
+            .checked_sub(open.last.monotonic_micros)
+        else {
             self.open = Some(Open::new(state).flagged(WindowFlag::AfterReset));
             return None;
         };
@@ -144,11 +153,24 @@ impl WindowBuilder {
         }
         let mut flags = open.flags.clone();
         let (counters, histograms, tpot_source) = self.growth(&open, &mut flags);
-        let skew = open.last.at.seconds_since(open.first.at) - elapsed_micros as f64 / MICROS_PER_SECOND as f64;
+        let skew = open.last.at.seconds_since(open.first.at)
+            - elapsed_micros as f64 / MICROS_PER_SECOND as f64;
         let set = |flags: &mut BTreeSet<_>, on: bool, flag| on && flags.insert(flag);
-        set(&mut flags, skew.abs() > MAX_CLOCK_SKEW_SECONDS, WindowFlag::ClockStepped);
-        set(&mut flags, open.last.series_missing, WindowFlag::SeriesMissing);
-        set(&mut flags, tpot_source.is_some_and(TpotSource::is_proxy), WindowFlag::TpotProxy);
+        set(
+            &mut flags,
+            skew.abs() > MAX_CLOCK_SKEW_SECONDS,
+            WindowFlag::ClockStepped,
+        );
+        set(
+            &mut flags,
+            open.last.series_missing,
+            WindowFlag::SeriesMissing,
+        );
+        set(
+            &mut flags,
+            tpot_source.is_some_and(TpotSource::is_proxy),
+            WindowFlag::TpotProxy,
+        );
         Some(Window {
             replica: self.replica.clone(),
             start: open.first.at,
@@ -168,13 +190,19 @@ impl WindowBuilder {
 
     /// Growth of counters and histograms from the first to the last scrape of the window.
     fn growth(&mut self, open: &Open, flags: &mut BTreeSet<WindowFlag>) -> Growth {
-        let mut counters: BTreeMap<_, _> =
-            CounterSeries::ALL.into_iter().filter_map(|s| Some((s, open.counter_growth(s)?))).collect();
+        let mut counters: BTreeMap<_, _> = CounterSeries::ALL
+            .into_iter()
+            .filter_map(|s| Some((s, open.counter_growth(s)?)))
+            .collect();
         if !open.gpu_counters_lost.is_empty() {
             flags.insert(WindowFlag::GpuCounterReset);
         }
         let of_gpus = open.last.gpus.growth_since(&open.first.gpus);
-        counters.extend(of_gpus.into_iter().filter(|(s, _)| !open.gpu_counters_lost.contains(s)));
+        counters.extend(
+            of_gpus
+                .into_iter()
+                .filter(|(s, _)| !open.gpu_counters_lost.contains(s)),
+        );
         let mut histograms = BTreeMap::new();
         for series in HistogramSeries::ALL {
             if let Some(delta) = open.histogram_growth(series, &mut self.edges) {
@@ -187,8 +215,11 @@ impl WindowBuilder {
     }
 }
 
-type Growth =
-    (BTreeMap<CounterSeries, u64>, BTreeMap<HistogramSeries, BucketDelta>, Option<TpotSource>);
+type Growth = (
+    BTreeMap<CounterSeries, u64>,
+    BTreeMap<HistogramSeries, BucketDelta>,
+    Option<TpotSource>,
+);
 
 impl State {
     fn new(reading: &Reading, served_model: &str) -> Self {
@@ -196,7 +227,11 @@ impl State {
             at: reading.at,
             monotonic_micros: reading.monotonic_micros,
             process_start_seconds: reading.page.process_start_seconds,
-            engines: reading.page.of_model(served_model).map(|(k, s)| (k.clone(), s.clone())).collect(),
+            engines: reading
+                .page
+                .of_model(served_model)
+                .map(|(k, s)| (k.clone(), s.clone()))
+                .collect(),
             gpus: GpuState::new(&reading.gpus),
             series_missing: !reading.page.missing(served_model).is_empty(),
         }
@@ -210,7 +245,12 @@ impl State {
         );
         restarted
             || !self.engines.keys().eq(earlier.engines.keys())
-            || self.engines.iter().any(|(key, now)| earlier.engines.get(key).is_some_and(|then| went_back(now, then)))
+            || self.engines.iter().any(|(key, now)| {
+                earlier
+                    .engines
+                    .get(key)
+                    .is_some_and(|then| went_back(now, then))
+            })
     }
 
     /// The one source that all engines share.
@@ -225,26 +265,41 @@ impl State {
         if let Some(value) = self.gpus.gauges().get(&series) {
             return Some(*value);
         }
-        let sum = self.engines.values().try_fold(0.0, |sum, e| Some(sum + e.gauges.get(&series)?))?;
-        Some(if series == GaugeSeries::KvCacheUsage { sum / self.engines.len() as f64 } else { sum })
+        let sum = self
+            .engines
+            .values()
+            .try_fold(0.0, |sum, e| Some(sum + e.gauges.get(&series)?))?;
+        Some(if series == GaugeSeries::KvCacheUsage {
+            sum / self.engines.len() as f64
+        } else {
+            sum
+        })
     }
 }
 
 fn went_back(now: &EngineSample, then: &EngineSample) -> bool {
     let counter = |s: CounterSeries| matches!((now.counters.get(&s), then.counters.get(&s)), (Some(n), Some(t)) if n < t);
-    let histogram = |s: HistogramSeries| {
-        matches!((now.histograms.get(&s), then.histograms.get(&s)), (Some(n), Some(t)) if n.since(t).is_none())
-    };
-    let source_changed = now.tpot_source != then.tpot_source && now.tpot_source.is_some() && then.tpot_source.is_some();
-    source_changed || CounterSeries::ALL.into_iter().any(counter) || HistogramSeries::ALL.into_iter().any(histogram)
+    let histogram = |s: HistogramSeries| matches!((now.histograms.get(&s), then.histograms.get(&s)), (Some(n), Some(t)) if n.since(t).is_none());
+    let source_changed = now.tpot_source != then.tpot_source
+        && now.tpot_source.is_some()
+        && then.tpot_source.is_some();
+    source_changed
+        || CounterSeries::ALL.into_iter().any(counter)
+        || HistogramSeries::ALL.into_iter().any(histogram)
 }
 
 fn pool_of(engines: &BTreeMap<EngineKey, EngineSample>) -> CachePool {
-    let blocks = engines.values().try_fold(0_u64, |sum, e| sum.checked_add(e.cache.num_gpu_blocks?));
-    let size = engines.values().next().and_then(|e| e.cache.block_size_tokens);
+    let blocks = engines
+        .values()
+        .try_fold(0_u64, |sum, e| sum.checked_add(e.cache.num_gpu_blocks?));
+    let size = engines
+        .values()
+        .next()
+        .and_then(|e| e.cache.block_size_tokens);
     CachePool {
         num_gpu_blocks: blocks,
-        block_size_tokens: size.filter(|_| engines.values().all(|e| e.cache.block_size_tokens == size)),
+        block_size_tokens: size
+            .filter(|_| engines.values().all(|e| e.cache.block_size_tokens == size)),
     }
 }
 
@@ -267,7 +322,9 @@ impl Open {
     }
 
     fn elapsed_micros(&self) -> u64 {
-        self.last.monotonic_micros.saturating_sub(self.first.monotonic_micros)
+        self.last
+            .monotonic_micros
+            .saturating_sub(self.first.monotonic_micros)
     }
 
     /// Takes the next scrape in: gauges by the trapezoid rule, unless the silence was too long.
@@ -278,14 +335,18 @@ impl Open {
         } else {
             for series in GaugeSeries::ALL {
                 if let (Some(then), Some(now)) = (self.last.gauge(series), state.gauge(series)) {
-                    self.gauges.entry(series).or_default().add(f64::midpoint(then, now), seconds);
+                    self.gauges
+                        .entry(series)
+                        .or_default()
+                        .add(f64::midpoint(then, now), seconds);
                 }
             }
         }
         if !state.gpus.same_gpus(&self.last.gpus) {
             self.flags.insert(WindowFlag::GpusChanged);
         }
-        self.gpu_counters_lost.extend(self.last.gpus.went_backwards(&state.gpus));
+        self.gpu_counters_lost
+            .extend(self.last.gpus.went_backwards(&state.gpus));
         self.scrapes = self.scrapes.saturating_add(1);
         self.last = state;
     }
@@ -297,7 +358,11 @@ impl Open {
         })
     }
 
-    fn histogram_growth(&self, series: HistogramSeries, edges: &mut EdgesTable) -> Option<BucketDelta> {
+    fn histogram_growth(
+        &self,
+        series: HistogramSeries,
+        edges: &mut EdgesTable,
+    ) -> Option<BucketDelta> {
         let mut total: Option<BucketDelta> = None;
         for (key, now) in &self.last.engines {
             let now = now.histograms.get(&series)?;

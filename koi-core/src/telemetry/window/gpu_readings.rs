@@ -8,8 +8,11 @@ use crate::telemetry::series::{CounterSeries, GaugeSeries};
 /// GPUs read of one replica.
 const MAX_GPUS: usize = 64;
 /// GPU counters of a window.
-const GPU_COUNTERS: [CounterSeries; 3] =
-    [CounterSeries::EnergyMillijoules, CounterSeries::NvlinkTxBytes, CounterSeries::PcieTxBytes];
+const GPU_COUNTERS: [CounterSeries; 3] = [
+    CounterSeries::EnergyMillijoules,
+    CounterSeries::NvlinkTxBytes,
+    CounterSeries::PcieTxBytes,
+];
 /// GPU gauges of a window.
 const GPU_GAUGES: [GaugeSeries; 5] = [
     GaugeSeries::GpuMemoryUsedBytes,
@@ -29,8 +32,14 @@ pub(super) struct GpuState {
 impl GpuState {
     pub(super) fn new(readings: &[GpuReading]) -> Self {
         let readings = &readings[..readings.len().min(MAX_GPUS)];
-        let counters = readings.iter().map(|r| (r.uuid.clone(), counters_of(r))).collect();
-        let gauges = GPU_GAUGES.into_iter().filter_map(|s| Some((s, gauge(s, readings)?))).collect();
+        let counters = readings
+            .iter()
+            .map(|r| (r.uuid.clone(), counters_of(r)))
+            .collect();
+        let gauges = GPU_GAUGES
+            .into_iter()
+            .filter_map(|s| Some((s, gauge(s, readings)?)))
+            .collect();
         Self { counters, gauges }
     }
 
@@ -68,7 +77,10 @@ impl GpuState {
                 sum.checked_add(values.get(&series)?.checked_sub(then)?)
             })
         };
-        GPU_COUNTERS.into_iter().filter_map(|s| Some((s, growth(s)?))).collect()
+        GPU_COUNTERS
+            .into_iter()
+            .filter_map(|s| Some((s, growth(s)?)))
+            .collect()
     }
 }
 
@@ -78,13 +90,22 @@ fn counters_of(reading: &GpuReading) -> BTreeMap<CounterSeries, u64> {
         CounterSeries::NvlinkTxBytes => reading.nvlink_tx_bytes,
         _ => reading.pcie_tx_bytes,
     };
-    GPU_COUNTERS.into_iter().filter_map(|s| Some((s, value(s)?))).collect()
+    GPU_COUNTERS
+        .into_iter()
+        .filter_map(|s| Some((s, value(s)?)))
+        .collect()
 }
 
 /// Mean over the GPUs (power: sum); `None` when any of them lacks the value or has it out of range.
 fn gauge(series: GaugeSeries, readings: &[GpuReading]) -> Option<f64> {
-    let sum = readings.iter().try_fold(0.0, |sum, r| Some(sum + gauge_of(series, r)?))?;
-    let divisor = if series == GaugeSeries::GpuPowerW { 1.0 } else { readings.len() as f64 };
+    let sum = readings
+        .iter()
+        .try_fold(0.0, |sum, r| Some(sum + gauge_of(series, r)?))?;
+    let divisor = if series == GaugeSeries::GpuPowerW {
+        1.0
+    } else {
+        readings.len() as f64
+    };
     (!readings.is_empty()).then(|| sum / divisor)
 }
 
@@ -96,6 +117,8 @@ fn gauge_of(series: GaugeSeries, reading: &GpuReading) -> Option<f64> {
         GaugeSeries::GpuPowerW => reading.power_w.filter(|w| w.is_finite() && *w >= 0.0),
         GaugeSeries::SmActive => fraction(reading.sm_active_fraction),
         GaugeSeries::MemoryBandwidth => fraction(reading.memory_bandwidth_fraction),
-        GaugeSeries::RunningRequests | GaugeSeries::WaitingRequests | GaugeSeries::KvCacheUsage => None,
+        GaugeSeries::RunningRequests | GaugeSeries::WaitingRequests | GaugeSeries::KvCacheUsage => {
+            None
+        }
     }
 }
