@@ -1,5 +1,19 @@
-//! Placeholder types of this series: scores.
-use serde::{Deserialize, Serialize};
-/// Terms.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct SigmaTerms {}
+//! σ of a ladder and its terms: exploit, explore, risk, churn.
+//!
+//! Pure arithmetic on predictions; what is predicted and which ladders exist is decided
+//! elsewhere. White paper V1, Exploration and Exploitation to The Cluster Objective; spec §7.
+
+pub mod dro;
+pub mod eig;
+pub mod sigma;
+pub mod switch_cost;
+pub mod tchebycheff;
+
+#[cfg(test)]
+pub(crate) mod vectors;
+
+pub use dro::{DroInput, ObjectiveLimit, SloRisk};
+pub use eig::Eig;
+pub use sigma::{Baseline, SigmaTerms};
+pub use switch_cost::{SwitchCost, SwitchCostInput};
+pub use tchebycheff::{Exploit, TchebycheffInput, exploit};
