@@ -96,3 +96,9 @@ impl SlowState {
         next
     }
 }
+
+impl Default for SlowState {
+    fn default() -> Self {
+        Self::initial(&Params::default())
+    }
+}
