@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use super::{Change, Expect, JobRecord, PlanRecord, ReplicaRecord, StoreTx};
-use crate::causal::{Belief, BeliefEvent, BeliefKey};
+use crate::causal::{Belief, BeliefEvent, BeliefKey, CausalModel};
 use crate::host::HostRecord;
 use crate::ids::{Epoch, HostId, JobId, PlanSeq, ReplicaId};
 use crate::slow_loop::SlowState;
@@ -303,11 +303,11 @@ impl ServerState {
 
     /// Every belief: seed plus Σ of its events. Proposals that are not seeded start at Beta(1, 1).
     #[must_use]
-    pub fn beliefs(&self, model: &CausalModel) -> BTreeMap<BeliefKey, Belief> {
+    pub fn beliefs_from(&self, model: &CausalModel) -> BTreeMap<BeliefKey, Belief> {
         let mut beliefs = model.seed_beliefs();
-        for (key, sum) in &self.belief_sums {
+        for (key, moved) in &self.beliefs {
             let belief = beliefs.entry(key.clone()).or_insert_with(|| Belief::of_counts(1, 1));
-            *belief = belief.plus(sum.alpha_micro, sum.beta_micro);
+            *belief = moved.from_seed(*belief);
         }
         beliefs
     }

@@ -3,9 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::observatory::{Observatory, RankKey, find_rank};
-use crate::catalog::Catalog;
+use crate::catalog::{Catalog, Value};
 use crate::causal::{CausalModel, FeatureValue, FeatureValues, applicable};
-use crate::catalog::Value;
 use crate::job::{JobClass, Workload};
 use crate::ladder::{CommittedLadder, Rank};
 use crate::params::Params;
@@ -62,9 +61,10 @@ fn judge_rank(
         points.iter().map(|p| predicted_at(snapshot, ctx.catalog, job, rank, p)).collect();
     let features = features(job, rank);
     let applicable = applicable(ctx.model, &features, rank.mechanism_id.as_deref());
-    let promise = ladder.promise.ranks.get(key.rank as usize).map(|p| Promise {
+    let at = key.rank as usize;
+    let promise = ladder.promise.ranks.get(at).map(|p| Promise {
         outcomes: p.outcomes,
-        bands: crate::planner::bands(&p.outcomes, &snapshot.state.slow, ctx.params),
+        bands: ladder.promise.bands.get(at).cloned().unwrap_or_default(),
     });
     let sigmas = BTreeMap::new();
     let input = RankValidationInput {
