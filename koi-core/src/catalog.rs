@@ -5,6 +5,7 @@
 //! in the text, or [`Catalog::embedded`] uses the text compiled in. White paper V1, Appendix C;
 //! spec §3; layout-and-style 4.2 and 4.3.
 
+mod check;
 mod engine;
 mod feature;
 mod hardware;

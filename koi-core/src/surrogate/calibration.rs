@@ -123,7 +123,8 @@ fn measured(cells: &[String], columns: &BTreeMap<&str, usize>) -> Option<Measure
     let closed = ["concurrency", "batch"].contains(&text("load_kind"));
     let dtype = text("weight_dtype");
     let plain = ["bf16", "fp16", "fp16/bf16", "fp8", ""].contains(&dtype);
-    let one_replica = number("tp")? == number("num_gpus")? && number("pp").unwrap_or(1.0) == 1.0;
+    let is_one = |name: &str| text(name).is_empty() || text(name) == "1";
+    let one_replica = text("tp") == text("num_gpus") && is_one("pp");
     let by_vllm = text("engine") == "vllm" && text("source").starts_with("aiconfigurator");
     let by_trt = gpu != "H100" && text("source").starts_with("TensorRT-LLM");
     if !(is_same_memory && closed && plain && one_replica && (by_vllm || by_trt)) {

@@ -3,12 +3,14 @@
 //! It schedules requests one by one (admission, chunked prompts, one token per iteration) with the
 //! same step times, so what differs is only the steady-state and queueing arithmetic.
 
+use std::collections::VecDeque;
+
 use super::operating_point::{Machine, Traffic};
 use super::roofline::StepWork;
 use super::tests::{facts, gpu, online_slo, workload};
 use super::*;
 use crate::job::LengthStats;
-use crate::variables::Mediator;
+use crate::variables::{Mediator, Outcome};
 
 /// Means over a run.
 #[derive(Debug)]
@@ -20,6 +22,7 @@ struct Measured {
     p99_ttft_ms: f64,
 }
 
+#[derive(Default)]
 struct Request {
     arrival: f64,
     prompt_left: f64,
@@ -51,84 +54,135 @@ impl Dice {
     }
 }
 
-fn simulate(deployment: &Deployment<'_>, demand: &Demand<'_>, seconds: f64) -> Measured {
-    let memory = MemoryBreakdown::of(deployment.model, deployment.gpu, &deployment.shape);
-    let traffic = Traffic::of(deployment, demand, &memory);
-    let machine = Machine::of(deployment);
-    let shape = deployment.shape;
-    let mut dice = Dice(0x9E37_79B9_7F4A_7C15);
-    let (mut now, mut next_arrival) = (0.0, 0.0);
-    let (mut waiting, mut live): (Vec<Request>, Vec<Request>) = (Vec::new(), Vec::new());
-    let (mut live_time, mut queue_time) = (0.0, 0.0);
-    let (mut ttfts, mut tpots) = (Vec::new(), Vec::new());
-    while now < seconds {
-        while next_arrival <= now {
-            waiting.push(Request {
-                arrival: next_arrival,
-                prompt_left: dice.log_normal(&demand.workload.isl),
-                output_left: dice.log_normal(&demand.workload.osl),
+/// The engine under simulation.
+struct Simulation<'a> {
+    machine: Machine<'a>,
+    traffic: Traffic,
+    demand: &'a Demand<'a>,
+    dice: Dice,
+    now: f64,
+    next_arrival: f64,
+    waiting: VecDeque<Request>,
+    live: Vec<Request>,
+    live_seconds: f64,
+    queue_seconds: f64,
+    ttfts: Vec<f64>,
+    tpots: Vec<f64>,
+}
+
+impl Simulation<'_> {
+    fn take_arrivals(&mut self) {
+        while self.next_arrival <= self.now {
+            self.waiting.push_back(Request {
+                arrival: self.next_arrival,
+                prompt_left: self.dice.log_normal(&self.demand.workload.isl),
+                output_left: self.dice.log_normal(&self.demand.workload.osl),
                 first_token: None,
                 output: 0.0,
             });
-            next_arrival += dice.exponential(1.0 / demand.rate_rps_per_replica);
+            self.next_arrival += self
+                .dice
+                .exponential(1.0 / self.demand.rate_rps_per_replica);
         }
-        let mut budget = f64::from(shape.max_num_batched_tokens)
-            - live.iter().filter(|r| r.prompt_left <= 0.0).count() as f64;
-        let mut prefill = 0.0;
-        let decoding = live.iter().filter(|r| r.prompt_left <= 0.0).count() as f64;
+    }
+
+    /// Admits what fits and returns the work of the next step.
+    fn schedule(&mut self) -> StepWork {
+        let shape = self.machine.deployment.shape;
+        let decoding = self.live.iter().filter(|r| r.prompt_left <= 0.0).count() as f64;
+        let room = f64::from(shape.max_num_batched_tokens) - decoding;
+        let mut budget = room;
         let mut take = |request: &mut Request| {
             let chunk = request.prompt_left.min(budget);
             request.prompt_left -= chunk;
             budget -= chunk;
-            prefill += chunk;
+            budget
         };
-        for request in live.iter_mut().filter(|r| r.prompt_left > 0.0) {
-            take(request);
+        self.live
+            .iter_mut()
+            .filter(|r| r.prompt_left > 0.0)
+            .for_each(|r| {
+                take(r);
+            });
+        let mut left = take(&mut Request {
+            prompt_left: 0.0,
+            ..Request::default()
+        });
+        while self.live.len() < shape.max_num_seqs as usize && left > 0.0 {
+            let Some(mut request) = self.waiting.pop_front() else {
+                break;
+            };
+            left = take(&mut request);
+            self.live.push(request);
         }
-        while live.len() < shape.max_num_seqs as usize && !waiting.is_empty() && budget > 0.0 {
-            let mut request = waiting.remove(0);
-            let chunk = request.prompt_left.min(budget);
-            request.prompt_left -= chunk;
-            budget -= chunk;
-            prefill += chunk;
-            live.push(request);
-        }
-        if live.is_empty() {
-            now = next_arrival;
-            continue;
-        }
-        let work = StepWork {
+        StepWork {
             decode_seqs: decoding,
-            decode_context: traffic.context,
-            prefill_tokens: prefill,
-            prefill_context: traffic.prefill_context,
-        };
-        let (step, _) = machine.iteration(work, 1.0);
-        live_time += step * live.len() as f64;
-        queue_time += step * waiting.len() as f64;
-        now += step;
-        for request in live.iter_mut().filter(|r| r.prompt_left <= 0.0) {
-            request.first_token.get_or_insert(now);
+            decode_context: self.traffic.context,
+            prefill_tokens: room - left,
+            prefill_context: self.traffic.prefill_context,
+        }
+    }
+
+    fn finish_step(&mut self, seconds: f64) {
+        self.live_seconds += seconds * self.live.len() as f64;
+        self.queue_seconds += seconds * self.waiting.len() as f64;
+        self.now += seconds;
+        for request in self.live.iter_mut().filter(|r| r.prompt_left <= 0.0) {
+            request.first_token.get_or_insert(self.now);
             request.output += 1.0;
             request.output_left -= 1.0;
         }
-        for done in live.extract_if(.., |r| r.prompt_left <= 0.0 && r.output_left <= 0.0) {
+        let is_done = |r: &mut Request| r.prompt_left <= 0.0 && r.output_left <= 0.0;
+        for done in self.live.extract_if(.., is_done) {
             let first = done.first_token.unwrap();
-            ttfts.push((first - done.arrival) * 1e3);
+            self.ttfts.push((first - done.arrival) * 1e3);
             if done.output > 1.0 {
-                tpots.push((now - first) * 1e3 / (done.output - 1.0));
+                self.tpots
+                    .push((self.now - first) * 1e3 / (done.output - 1.0));
             }
         }
     }
-    let mean = |v: &[f64]| v.iter().sum::<f64>() / v.len() as f64;
-    ttfts.sort_by(f64::total_cmp);
-    Measured {
-        live: live_time / now,
-        queue: queue_time / now,
-        ttft_ms: mean(&ttfts),
-        tpot_ms: mean(&tpots),
-        p99_ttft_ms: ttfts[ttfts.len() * 99 / 100],
+
+    fn run(mut self, seconds: f64) -> Measured {
+        while self.now < seconds {
+            self.take_arrivals();
+            let work = self.schedule();
+            if self.live.is_empty() {
+                self.now = self.next_arrival;
+                continue;
+            }
+            let (step, _) = self.machine.iteration(work, 1.0);
+            self.finish_step(step);
+        }
+        let mean = |v: &[f64]| v.iter().sum::<f64>() / v.len() as f64;
+        self.ttfts.sort_by(f64::total_cmp);
+        Measured {
+            live: self.live_seconds / self.now,
+            queue: self.queue_seconds / self.now,
+            ttft_ms: mean(&self.ttfts),
+            tpot_ms: mean(&self.tpots),
+            p99_ttft_ms: self.ttfts[self.ttfts.len() * 99 / 100],
+        }
     }
+}
+
+fn simulate(deployment: &Deployment<'_>, demand: &Demand<'_>, seconds: f64) -> Measured {
+    let memory = MemoryBreakdown::of(deployment.model, deployment.gpu, &deployment.shape);
+    let simulation = Simulation {
+        machine: Machine::of(deployment),
+        traffic: Traffic::of(deployment, demand, &memory),
+        demand,
+        dice: Dice(0x9E37_79B9_7F4A_7C15),
+        now: 0.0,
+        next_arrival: 0.0,
+        waiting: VecDeque::new(),
+        live: Vec::new(),
+        live_seconds: 0.0,
+        queue_seconds: 0.0,
+        ttfts: Vec::new(),
+        tpots: Vec::new(),
+    };
+    simulation.run(seconds)
 }
 
 fn case(rate: f64, max_num_seqs: u32, check: impl Fn(&Prediction, &Measured)) {
@@ -170,14 +224,6 @@ fn case(rate: f64, max_num_seqs: u32, check: impl Fn(&Prediction, &Measured)) {
         panic!()
     };
     let measured = simulate(&deployment, &demand, 600.0);
-    eprintln!(
-        "rate {rate} slots {max_num_seqs}: {measured:?}; said live {:?} queue {:?} ttft {:?} tpot {:?} capacity {:.2}",
-        prediction.mediators.get(Mediator::RunningRequests),
-        prediction.mediators.get(Mediator::QueueDepth),
-        prediction.ttft_mean_ms,
-        prediction.tpot_mean_ms,
-        prediction.capacity_rps,
-    );
     check(&prediction, &measured);
 }
 
@@ -196,7 +242,13 @@ fn steady_states_agree_with_the_simulation() {
             within(p.mediators.get(Mediator::RunningRequests), m.live, 0.15);
             within(p.tpot_mean_ms, m.tpot_ms, 0.15);
             // The simulation has no front end.
-            within(p.ttft_mean_ms.map(|t| t - 8.0), m.ttft_ms, 0.40);
+            within(p.ttft_mean_ms.map(|t| t - 8.0), m.ttft_ms, 0.25);
+            // Buckets are coarse: 60, 80 and 100 ms are neighbouring edges.
+            within(
+                p.outcomes.get(Outcome::P99TtftMs),
+                m.p99_ttft_ms + 8.0,
+                0.35,
+            );
         });
     }
 }

@@ -1,6 +1,8 @@
 //! Physics of the analytic member: limits, monotonicity, hand-computed numbers, mixtures.
 
-use proptest::prelude::*;
+mod outcomes;
+mod properties;
+mod refusals;
 
 use super::*;
 use crate::catalog::Catalog;
@@ -148,7 +150,7 @@ fn memory_of_8b_on_h100_adds_up() {
     let memory = Case::new("Llama-3.1-8B", "H100", 1).predict().memory;
     // 8,030,261,248 parameters at two bytes, less 65 norms of 4096 and nothing else.
     assert!((memory.weights_bytes - 2.0 * (8_030_261_248.0 - 65.0 * 4096.0)).abs() < 1.0);
-    assert_eq!(memory.kv_bytes_per_token, 131_072.0);
+    assert!((memory.kv_bytes_per_token - 131_072.0).abs() < 1e-6);
     let sum = memory.weights_bytes
         + memory.activation_bytes
         + memory.reserved_bytes
@@ -160,46 +162,6 @@ fn memory_of_8b_on_h100_adds_up() {
         "{}",
         memory.kv_pool_tokens
     );
-}
-
-#[test]
-fn what_does_not_fit_says_by_how_much() {
-    let Answer::DoesNotFit(memory) = Case::new("Llama-3.1-70B", "H100", 1).answer() else {
-        panic!("141 GB of weights fit on 80 GB")
-    };
-    assert!(memory.kv_pool_bytes < -60e9, "{memory:?}");
-    // The whole context of 131,072 tokens takes 17 GB of cache, more than a 24 GB device has left.
-    let mut long = Case::new("Llama-3.1-8B", "A10G", 1);
-    long.shape.max_model_len = None;
-    assert!(matches!(long.answer(), Answer::DoesNotFit(_)));
-}
-
-#[test]
-fn what_the_engine_cannot_do_is_unsupported_with_the_reason() {
-    assert!(
-        Case::new("Llama-3.1-8B", "H100", 3)
-            .unsupported()
-            .contains("tp=3")
-    );
-    let mut case = Case::new("Llama-3.1-8B", "H100", 1);
-    case.shape.max_model_len = Some(200_000);
-    assert!(case.unsupported().contains("131072"));
-    let mut case = Case::new("Llama-3.1-8B", "H100", 1);
-    case.workload.isl.p99 = 9_000.0;
-    assert!(case.unsupported().contains("9001"));
-    let mut case = Case::new("Llama-3.1-8B", "H100", 1);
-    case.rate = f64::NAN;
-    assert!(case.unsupported().contains("NaN"));
-    case.rate = 1.0;
-    case.replicas = 0;
-    assert!(case.unsupported().contains("replica"));
-    let mut case = Case::new("Llama-3.1-8B", "H100", 1);
-    case.shape.weight_dtype = WeightDtype::Int4;
-    assert!(case.unsupported().contains("int4"));
-    let mut case = Case::new("Llama-3.1-8B", "H100", 1);
-    case.shape.chunked_prefill = false;
-    case.shape.max_num_batched_tokens = 4_096;
-    assert!(case.unsupported().contains("chunked"));
 }
 
 #[test]
@@ -354,156 +316,6 @@ fn prefix_reuse_lowers_work_and_first_token_time() {
 }
 
 #[test]
-fn saturation_is_said_and_never_a_number() {
-    let mut case = Case {
-        rate: 1e4,
-        ..Case::new("Llama-3.1-8B", "H100", 1)
-    };
-    let p = case.predict();
-    assert!(p.saturated);
-    for outcome in [Outcome::P99TtftMs, Outcome::P99TpotMs, Outcome::SloMargin] {
-        assert_eq!(p.outcomes.get(outcome), None, "{outcome}");
-    }
-    let throughput = p.outcomes.get(Outcome::ThroughputTokensPerSec).unwrap();
-    assert!((throughput / p.max_tokens_per_sec - 1.0).abs() < 1e-9);
-    case.rate = 0.9 * p.capacity_rps;
-    assert!(!case.predict().saturated);
-}
-
-#[test]
-fn a_full_batch_job_runs_at_capacity_and_its_margin_needs_the_time_left() {
-    let mut case = Case {
-        rate: 0.0,
-        class: JobClass::Batch,
-        ..Case::new("Llama-3.1-8B", "A100", 1)
-    };
-    case.slo = Slo::Batch {
-        total_token_budget: 1_000_000,
-        deadline: crate::time::UtcMicros(0),
-    };
-    let p = case.predict();
-    assert!(!p.saturated);
-    assert_eq!(p.outcomes.get(Outcome::SloMargin), None);
-    let throughput = p.outcomes.get(Outcome::ThroughputTokensPerSec).unwrap();
-    assert!((throughput / p.max_tokens_per_sec - 1.0).abs() < 1e-9);
-    let progress = BatchProgress {
-        tokens_left: throughput * 50.0,
-        seconds_left: 100.0,
-    };
-    let margin = roll_up(&[(1.0, &p)], &case.slo, Some(progress))
-        .get(Outcome::SloMargin)
-        .unwrap();
-    assert!((margin - 0.5).abs() < 1e-9);
-    let late = BatchProgress {
-        tokens_left: 1.0,
-        seconds_left: -5.0,
-    };
-    assert_eq!(batch_slo_margin(Some(10.0), late), Some(-1.0));
-    assert_eq!(batch_slo_margin(None, progress), None);
-}
-
-#[test]
-fn an_idle_replica_has_latencies_but_no_throughput() {
-    let p = Case {
-        rate: 0.0,
-        ..Case::new("Llama-3.1-8B", "H100", 1)
-    }
-    .predict();
-    assert_eq!(p.outcomes.get(Outcome::ThroughputTokensPerSec), None);
-    assert_eq!(p.outcomes.get(Outcome::CostPerToken), None);
-    assert!(p.ttft_mean_ms.unwrap() > 10.0);
-}
-
-#[test]
-fn replicas_add_throughput_and_price_but_not_latency() {
-    let one = Case::new("Llama-3.1-8B", "H100", 1).predict();
-    let three = Case {
-        replicas: 3,
-        ..Case::new("Llama-3.1-8B", "H100", 1)
-    }
-    .predict();
-    let ratio = |o| three.outcomes.get(o).unwrap() / one.outcomes.get(o).unwrap();
-    assert!((ratio(Outcome::ThroughputTokensPerSec) - 3.0).abs() < 1e-9);
-    assert!((ratio(Outcome::CostPerToken) - 1.0).abs() < 1e-9);
-    assert!((ratio(Outcome::P99TtftMs) - 1.0).abs() < 1e-9);
-    // 1 request/s of 128 tokens for 3 USD an hour.
-    let cost = one.outcomes.get(Outcome::CostPerToken).unwrap();
-    assert!((cost - 3.0 / 3600.0 / 128.0).abs() < 1e-12);
-}
-
-#[test]
-fn margins_are_the_smallest_headroom() {
-    let slo = online_slo();
-    let margin = online_slo_margin(&slo, Some(400.0), Some(45.0)).unwrap();
-    assert!((margin - 0.1).abs() < 1e-12);
-    assert_eq!(online_slo_margin(&slo, None, Some(45.0)), None);
-    let one = Slo::Online {
-        p99_ttft_ms: None,
-        p99_tpot_ms: Some(50.0),
-    };
-    assert!((online_slo_margin(&one, None, Some(45.0)).unwrap() - 0.1).abs() < 1e-12);
-}
-
-#[test]
-fn mixtures_lie_between_their_ranks_and_are_no_mean_of_percentiles() {
-    let fast = Case {
-        concurrency: Some(4),
-        ..Case::new("Llama-3.1-8B", "H100", 1)
-    }
-    .predict();
-    let slow = Case {
-        concurrency: Some(4),
-        ..Case::new("Llama-3.1-8B", "A10G", 1)
-    }
-    .predict();
-    let slo = online_slo();
-    let p99 =
-        |ranks: &[(f64, &Prediction)]| roll_up(ranks, &slo, None).get(Outcome::P99TpotMs).unwrap();
-    let (low, high) = (p99(&[(1.0, &fast)]), p99(&[(1.0, &slow)]));
-    assert!(low < high);
-    // Half of the traffic is slow, so the 99th percentile is the slow rank's 98th.
-    let half = p99(&[(5.0, &fast), (5.0, &slow)]);
-    assert!(half > 0.9 * high, "{low} {half} {high}");
-    let rare = p99(&[(0.9999, &fast), (0.0001, &slow)]);
-    assert!(rare < 1.1 * low, "{low} {rare} {high}");
-    let saturated = Case {
-        rate: 1e4,
-        ..Case::new("Llama-3.1-8B", "H100", 1)
-    }
-    .predict();
-    let both = roll_up(&[(1.0, &fast), (1.0, &saturated)], &slo, None);
-    assert_eq!(both.get(Outcome::P99TpotMs), None);
-    assert!(both.get(Outcome::ThroughputTokensPerSec).is_some());
-}
-
-#[test]
-fn quantiles_follow_the_histogram_rule() {
-    // 90 % up to 0.1 s, the rest up to 0.25 s: p99 lies nine tenths into the last bucket.
-    let cdf = |x: f64| {
-        if x < 0.1 {
-            0.0
-        } else if x < 0.25 {
-            0.9
-        } else {
-            1.0
-        }
-    };
-    let p99 = through_buckets(0.99, &TTFT_EDGES_SECONDS, cdf).unwrap();
-    assert!((p99 - (0.1 + 0.15 * 0.9)).abs() < 1e-12);
-    // All in the lowest bucket: interpolated from zero.
-    assert!((through_buckets(0.5, &TPOT_EDGES_SECONDS, |_| 1.0).unwrap() - 0.005).abs() < 1e-12);
-    // Beyond the last edge: the last edge.
-    assert_eq!(
-        through_buckets(0.99, &TPOT_EDGES_SECONDS, |_| 0.5),
-        Some(80.0)
-    );
-    assert_eq!(
-        through_buckets(0.99, &TPOT_EDGES_SECONDS, |_| f64::NAN),
-        None
-    );
-}
-
-#[test]
 fn every_derivable_mediator_is_present() {
     let case = Case {
         rate: 5.0,
@@ -519,7 +331,7 @@ fn every_derivable_mediator_is_present() {
     assert_eq!(p.mediators.get(Mediator::ExpertImbalance), Some(1.0));
     let tokens_per_second = 5.0 * (512.0 + 128.0);
     let per_token = p.mediators.get(Mediator::PerTokCommBytes).unwrap();
-    assert_eq!(per_token, 3_932_160.0);
+    assert!((per_token - 3_932_160.0).abs() < 1e-6);
     let nvlink = p.mediators.get(Mediator::NvlinkBytesPerSec).unwrap();
     assert!((nvlink / (per_token * 4.0 * tokens_per_second) - 1.0).abs() < 1e-9);
     let little = p.mediators.get(Mediator::RunningRequests).unwrap();
@@ -563,83 +375,5 @@ fn degenerate_workloads_give_finite_answers() {
         );
         assert!(p.ttft_mean_ms.unwrap().is_finite());
         assert_eq!(p.tpot_mean_ms.is_none(), osl <= 1.0);
-    }
-}
-
-proptest! {
-    #[test]
-    fn latency_rises_and_throughput_follows_load(share in 0.02_f64..0.90, more in 1.02_f64..1.08) {
-        let mut case = Case::new("Llama-3.1-8B", "A100", 1);
-        let capacity = case.predict().capacity_rps;
-        case.rate = share * capacity;
-        let low = case.predict();
-        case.rate = share * more * capacity;
-        let high = case.predict();
-        prop_assert!(high.ttft_mean_ms >= low.ttft_mean_ms);
-        prop_assert!(high.tpot_mean_ms >= low.tpot_mean_ms);
-        prop_assert!(
-            high.mediators.get(Mediator::RunningRequests) >= low.mediators.get(Mediator::RunningRequests)
-        );
-        let throughput = high.outcomes.get(Outcome::ThroughputTokensPerSec).unwrap();
-        prop_assert!((throughput - case.rate * 128.0).abs() < 1e-6 * throughput);
-    }
-
-    #[test]
-    fn faster_memory_never_hurts(
-        factor in 1.0_f64..3.0, isl in 16.0_f64..4_000.0, osl in 2.0_f64..2_000.0,
-    ) {
-        let mut case = Case { rate: 0.2, ..Case::new("Llama-3.1-8B", "L40S", 1) };
-        case.workload = workload(lengths(isl), lengths(osl));
-        let base = case.predict();
-        let mut better = gpu("L40S").clone();
-        better.bandwidth_bytes_per_second *= factor;
-        let deployment = Deployment {
-            model: &case.model, gpu: &better, shape: case.shape, n_replicas: 1,
-            price_usd_per_hour_per_replica: None,
-        };
-        let demand = Demand {
-            workload: &case.workload, class: case.class, slo: &case.slo,
-            rate_rps_per_replica: case.rate, batch_concurrency: None,
-        };
-        let Answer::Prediction(fast) = predict(&deployment, &demand) else { panic!() };
-        prop_assert!(fast.tpot_mean_ms <= base.tpot_mean_ms.map(|t| t * (1.0 + 1e-9)));
-        prop_assert!(fast.capacity_rps >= base.capacity_rps * (1.0 - 1e-9));
-    }
-
-    #[test]
-    fn longer_contexts_cost_more(isl in 64.0_f64..3_500.0) {
-        let at = |isl: f64| {
-            let mut case = Case { concurrency: Some(16), ..Case::new("Llama-3.1-8B", "H100", 1) };
-            case.workload = workload(lengths(isl), lengths(128.0));
-            case.predict()
-        };
-        let (short, long) = (at(isl), at(isl * 2.0));
-        prop_assert!(long.tpot_mean_ms >= short.tpot_mean_ms);
-        prop_assert!(long.ttft_mean_ms >= short.ttft_mean_ms);
-        prop_assert!(long.capacity_rps <= short.capacity_rps);
-    }
-
-    #[test]
-    fn answers_are_finite_for_any_question(
-        tp in 1_u32..9, seqs in 1_u32..2_000, tokens in 128_u32..20_000, rate in 0.0_f64..1e5,
-        isl in 0.0_f64..1e5, osl in 0.0_f64..1e5, model in 0_usize..4, device in 0_usize..5,
-        pp in 1_u32..4,
-    ) {
-        let model = ["Llama-3.1-8B", "Llama-3.1-70B", "Mixtral-8x7B", "Qwen3-30B-A3B"][model];
-        let device = ["H100", "A100", "L40S", "A10G", "CPU"][device];
-        let mut case = Case { rate, ..Case::new(model, device, tp) };
-        case.shape.max_num_seqs = seqs;
-        case.shape.max_num_batched_tokens = tokens;
-        case.shape.pp = pp;
-        case.workload = workload(lengths(isl), lengths(osl));
-        if let Answer::Prediction(p) = case.answer() {
-            prop_assert!(p.capacity_rps.is_finite() && p.capacity_rps > 0.0);
-            prop_assert!(p.ttft_mean_ms.is_none_or(f64::is_finite));
-            prop_assert!(p.tpot_mean_ms.is_none_or(|t| t.is_finite() && t > 0.0));
-            for v in [Mediator::KvCacheUtil, Mediator::SmUtilization, Mediator::MemBandwidthUtilization] {
-                let x = p.mediators.get(v).unwrap();
-                prop_assert!((0.0..=1.0).contains(&x), "{v} {x}");
-            }
-        }
     }
 }
