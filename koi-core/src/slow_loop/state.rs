@@ -96,3 +96,10 @@ impl SlowState {
         next
     }
 }
+
+impl Default for SlowState {
+    /// The state before the first tick under the default hyper-parameters.
+    fn default() -> Self {
+        Self::initial(&Params::default())
+    }
+}

@@ -32,7 +32,8 @@ fn vector_beta_updates() {
                 ("mechanism", None) => table.mechanism(quadrant),
                 other => panic!("{}: unknown event {other:?}", case.name),
             };
-            belief = belief.plus(delta.alpha_micro, delta.beta_micro);
+            belief.alpha_micro += delta.alpha_micro;
+            belief.beta_micro += delta.beta_micro;
         }
         assert_eq!(
             belief.alpha_micro,
