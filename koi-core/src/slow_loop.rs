@@ -19,4 +19,3 @@ mod tests;
 
 pub use ideal_point::{IdealPoint, cold_start, ideal_point};
 pub use state::{SlowSignals, SlowState};
-pub use update::{SlowUpdate, SlowUpdateInput, slow_update};
