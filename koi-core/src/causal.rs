@@ -22,4 +22,4 @@ pub use edge::{Edge, EdgeEnds, Sign};
 pub use fan_out::{fan_out, forget, replay};
 pub use graph::CausalModel;
 pub use mechanism::{Mechanism, MechanismStatus};
-pub use scope::{Condition, FeatureValues, Scope, ScopeMatch};
+pub use scope::{Condition, FeatureValue, FeatureValues, Scope, ScopeMatch};

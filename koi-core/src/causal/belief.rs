@@ -84,10 +84,10 @@ impl Belief {
 
     /// The belief after a change.
     #[must_use]
-    pub const fn plus(self, change: &BeliefChange) -> Self {
+    pub const fn plus(self, alpha_micro: i64, beta_micro: i64) -> Self {
         Self {
-            alpha_micro: self.alpha_micro.saturating_add(change.alpha_micro),
-            beta_micro: self.beta_micro.saturating_add(change.beta_micro),
+            alpha_micro: self.alpha_micro.saturating_add(alpha_micro),
+            beta_micro: self.beta_micro.saturating_add(beta_micro),
         }
     }
 }
@@ -203,8 +203,6 @@ pub enum BeliefSource {
 pub struct BeliefChange {
     /// Whose belief.
     pub key: BeliefKey,
-    /// What it was before any evidence: a reader that has not met the key starts from it.
-    pub seed: Belief,
     /// Change of α.
     pub alpha_micro: i64,
     /// Change of β.

@@ -82,7 +82,6 @@ fn row_event(
         .into_iter()
         .filter(|(_, sum)| *sum != (0, 0))
         .map(|(key, (alpha_micro, beta_micro))| BeliefChange {
-            seed: model.seed_belief(&key),
             key,
             alpha_micro,
             beta_micro,
@@ -146,7 +145,6 @@ pub(crate) fn round_half_even(numerator: i128, denominator: i128) -> i64 {
 pub fn forget(
     tick: TickId,
     beliefs: &BTreeMap<BeliefKey, Belief>,
-    model: &CausalModel,
     params: &Params,
 ) -> Option<BeliefEvent> {
     let bound = (params.belief_forget_above * MICROS_PER_COUNT as f64).round() as i64;
@@ -157,7 +155,6 @@ pub fn forget(
             let alpha = round_half_even(product, i128::from(total));
             BeliefChange {
                 key: key.clone(),
-                seed: model.seed_belief(key),
                 alpha_micro: alpha - belief.alpha_micro,
                 beta_micro: bound - alpha - belief.beta_micro,
             }
@@ -171,16 +168,18 @@ pub fn forget(
     })
 }
 
-/// Applies events to beliefs; a key that is not there yet starts at its seed.
+/// Applies events to beliefs; a key without a belief starts at Beta(1, 1), as proposals do.
 #[must_use]
 pub fn replay<'a>(
-    before: &BTreeMap<BeliefKey, Belief>,
+    seeds: &BTreeMap<BeliefKey, Belief>,
     events: impl IntoIterator<Item = &'a BeliefEvent>,
 ) -> BTreeMap<BeliefKey, Belief> {
-    let mut beliefs = before.clone();
+    let mut beliefs = seeds.clone();
     for change in events.into_iter().flat_map(|e| &e.changes) {
-        let belief = beliefs.entry(change.key.clone()).or_insert(change.seed);
-        *belief = belief.plus(change);
+        let belief = beliefs
+            .entry(change.key.clone())
+            .or_insert_with(|| Belief::of_counts(1, 1));
+        *belief = belief.plus(change.alpha_micro, change.beta_micro);
     }
     beliefs
 }

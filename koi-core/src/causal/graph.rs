@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
 
-use super::belief::{Belief, BeliefKey, PriorBin};
+use super::belief::{Belief, BeliefKey};
 use super::edge::{Edge, EdgeRow, KindOf};
 use super::mechanism::{Mechanism, MechanismDraft, MechanismStatus};
 use crate::catalog::Catalog;
@@ -193,15 +193,5 @@ impl CausalModel {
             .values()
             .map(|m| (BeliefKey::Mechanism(m.id.clone()), m.prior.belief()));
         edges.chain(mechanisms).collect()
-    }
-
-    /// The belief in one edge or mechanism before any evidence; Beta(1, 1) for one that is gone.
-    #[must_use]
-    pub fn seed_belief(&self, key: &BeliefKey) -> Belief {
-        let prior = match key {
-            BeliefKey::Edge(id) => self.edges.get(id).map(|e| e.prior),
-            BeliefKey::Mechanism(id) => self.mechanisms.get(id).map(|m| m.prior),
-        };
-        prior.unwrap_or(PriorBin::Even).belief()
     }
 }

@@ -18,11 +18,35 @@ pub const DENSE_LARGE_FROM_BILLION: f64 = 15.0;
 /// Most conditions of one scope: a claim with more is no law.
 pub const MAX_CONDITIONS: usize = 8;
 
+/// A feature's value as scopes compare it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum FeatureValue {
+    /// A flag.
+    Flag(bool),
+    /// A number.
+    Number(f64),
+    /// A name, such as a GPU type.
+    Text(String),
+}
+
+impl From<&Value> for FeatureValue {
+    /// Whole numbers and fractions compare alike.
+    fn from(value: &Value) -> Self {
+        match value {
+            Value::Bool(flag) => Self::Flag(*flag),
+            Value::Int(n) => Self::Number(*n as f64),
+            Value::Float(x) => Self::Number(*x),
+            Value::Text(text) => Self::Text(text.clone()),
+        }
+    }
+}
+
 /// What is known of one rank: its job's class and values of features by catalog id.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct FeatureValues {
     class: Option<JobClass>,
-    values: BTreeMap<String, Value>,
+    values: BTreeMap<String, FeatureValue>,
 }
 
 impl FeatureValues {
@@ -36,8 +60,8 @@ impl FeatureValues {
     }
 
     /// Stores a value; a number that is not finite counts as absent.
-    pub fn insert(&mut self, feature: &str, value: Value) {
-        let absent = matches!(value, Value::Float(x) if !x.is_finite());
+    pub fn insert(&mut self, feature: &str, value: FeatureValue) {
+        let absent = matches!(value, FeatureValue::Number(x) if !x.is_finite());
         if !absent {
             self.values.insert(feature.to_owned(), value);
         }
@@ -46,27 +70,27 @@ impl FeatureValues {
     /// Builder form of [`Self::insert`] with a number.
     #[must_use]
     pub fn with_number(mut self, feature: &str, value: f64) -> Self {
-        self.insert(feature, Value::Float(value));
+        self.insert(feature, FeatureValue::Number(value));
         self
     }
 
     /// Builder form of [`Self::insert`] with a flag.
     #[must_use]
     pub fn with_flag(mut self, feature: &str, value: bool) -> Self {
-        self.insert(feature, Value::Bool(value));
+        self.insert(feature, FeatureValue::Flag(value));
         self
     }
 
     /// Builder form of [`Self::insert`] with a name.
     #[must_use]
     pub fn with_text(mut self, feature: &str, value: &str) -> Self {
-        self.insert(feature, Value::Text(value.to_owned()));
+        self.insert(feature, FeatureValue::Text(value.to_owned()));
         self
     }
 
     /// The value of a feature.
     #[must_use]
-    pub fn get(&self, feature: &str) -> Option<&Value> {
+    pub fn get(&self, feature: &str) -> Option<&FeatureValue> {
         self.values.get(feature)
     }
 }
@@ -122,37 +146,21 @@ pub struct Condition {
     /// How to compare.
     pub op: Comparison,
     /// With what.
-    pub value: Value,
+    pub value: FeatureValue,
 }
 
 impl Condition {
     /// True or false when the feature is known and comparable, `None` otherwise.
     #[must_use]
     pub fn holds(&self, values: &FeatureValues) -> Option<bool> {
-        let known = values.get(&self.feature)?;
-        match (known, &self.value) {
-            (Value::Bool(left), Value::Bool(right)) => Some(left == right),
-            (Value::Text(left), Value::Text(right)) => Some(left == right),
-            (left, right) => Some(self.op.holds(number(left)?, number(right)?)),
+        match (values.get(&self.feature)?, &self.value) {
+            (FeatureValue::Number(left), FeatureValue::Number(right)) => {
+                Some(self.op.holds(*left, *right))
+            }
+            (FeatureValue::Flag(left), FeatureValue::Flag(right)) => Some(left == right),
+            (FeatureValue::Text(left), FeatureValue::Text(right)) => Some(left == right),
+            _ => None,
         }
-    }
-
-    /// One text per meaning: `1` and `1.0` are the same number.
-    fn canonical(&self) -> String {
-        let value = match &self.value {
-            Value::Text(text) => format!("{text:?}"),
-            Value::Bool(flag) => flag.to_string(),
-            other => number(other).map_or_else(String::new, |x| format!("{x:?}")),
-        };
-        format!("{:?} {} {value}", self.feature, self.op.symbol())
-    }
-}
-
-fn number(value: &Value) -> Option<f64> {
-    match value {
-        Value::Int(n) => Some(*n as f64),
-        Value::Float(x) => Some(*x),
-        Value::Bool(_) | Value::Text(_) => None,
     }
 }
 
@@ -241,8 +249,11 @@ impl Scope {
     /// One text per meaning: conditions in a fixed order, equal for equal scopes.
     #[must_use]
     pub fn canonical(&self) -> String {
-        let mut conditions: Vec<String> =
-            self.conditions.iter().map(Condition::canonical).collect();
+        let mut conditions: Vec<String> = self
+            .conditions
+            .iter()
+            .map(|c| format!("{:?} {} {:?}", c.feature, c.op.symbol(), c.value))
+            .collect();
         conditions.sort();
         conditions.dedup();
         let mut text = format!("{:?};{:?}", self.workload_type, self.model_type);
@@ -269,10 +280,12 @@ impl Scope {
                 );
             }
             match &condition.value {
-                Value::Float(x) if !x.is_finite() => {
+                FeatureValue::Number(x) if !x.is_finite() => {
                     violations.add(format!("{field}.value"), "must be finite");
                 }
-                Value::Bool(_) | Value::Text(_) if condition.op != Comparison::Equal => {
+                FeatureValue::Flag(_) | FeatureValue::Text(_)
+                    if condition.op != Comparison::Equal =>
+                {
                     violations.add(
                         format!("{field}.op"),
                         "flags and names compare with == only",
@@ -287,13 +300,13 @@ impl Scope {
 impl ModelType {
     fn holds(self, values: &FeatureValues) -> Option<bool> {
         let is_moe = match values.get("is_moe") {
-            Some(Value::Bool(flag)) => Some(*flag),
+            Some(FeatureValue::Flag(flag)) => Some(*flag),
             _ => None,
         };
-        let is_large = values
-            .get("model_params_b")
-            .and_then(number)
-            .map(|billions| billions >= DENSE_LARGE_FROM_BILLION);
+        let is_large = match values.get("model_params_b") {
+            Some(FeatureValue::Number(billions)) => Some(*billions >= DENSE_LARGE_FROM_BILLION),
+            _ => None,
+        };
         let dense_and = |large: bool| match (is_moe, is_large) {
             (Some(true), _) => Some(false),
             (_, Some(size)) if size != large => Some(false),

@@ -182,10 +182,10 @@ fn model_types_follow_experts_and_size() {
     let at = |moe: Option<bool>, billions: Option<f64>| {
         let mut values = FeatureValues::default();
         if let Some(flag) = moe {
-            values.insert("is_moe", Value::Bool(flag));
+            values.insert("is_moe", FeatureValue::Flag(flag));
         }
         if let Some(b) = billions {
-            values.insert("model_params_b", Value::Float(b));
+            values.insert("model_params_b", FeatureValue::Number(b));
         }
         [
             scope::ModelType::Moe,
@@ -227,34 +227,14 @@ fn applicable_are_the_exact_matches_and_the_committed_one() {
 }
 
 #[test]
-fn whole_numbers_compare_with_fractions_and_mean_the_same() {
-    let at_least = |value| Scope {
-        conditions: vec![Condition {
-            feature: "pp".to_owned(),
-            op: scope::Comparison::GreaterOrEqual,
-            value,
-        }],
-        ..Scope::default()
-    };
-    assert_eq!(
-        at_least(Value::Int(2)).canonical(),
-        at_least(Value::Float(2.0)).canonical()
-    );
-    assert_ne!(
-        at_least(Value::Int(2)).canonical(),
-        at_least(Value::Int(3)).canonical()
-    );
+fn whole_numbers_of_the_catalog_compare_with_fractions() {
+    let model = model();
+    let bubble = &model.mechanism("M_pipeline_bubble").unwrap().scope;
     let mut values = FeatureValues::default();
-    values.insert("pp", Value::Int(2));
-    assert_eq!(
-        at_least(Value::Float(2.0)).matches(&values),
-        ScopeMatch::Exact
-    );
-    values.insert("pp", Value::Text("two".to_owned()));
-    assert_eq!(
-        at_least(Value::Float(2.0)).matches(&values),
-        ScopeMatch::Partial
-    );
+    values.insert("pp", FeatureValue::from(&Value::Int(2)));
+    assert_eq!(bubble.matches(&values), ScopeMatch::Exact);
+    values.insert("pp", FeatureValue::from(&Value::Text("two".to_owned())));
+    assert_eq!(bubble.matches(&values), ScopeMatch::Partial);
 }
 
 #[test]

@@ -1,7 +1,6 @@
 use super::*;
-use crate::catalog::Value;
 use crate::causal::mechanism::MechanismDraft;
-use crate::causal::scope::{Comparison, Condition, Scope};
+use crate::causal::scope::{Comparison, Condition, FeatureValue, Scope};
 use crate::causal::testing::{kind_of, model};
 use crate::causal::{Mechanism, PriorBin};
 use crate::violation::FieldViolation;
@@ -48,7 +47,7 @@ fn a_proposal_is_named_by_its_content_and_does_not_grade_itself() {
     narrower.scope.conditions.push(Condition {
         feature: "tp".to_owned(),
         op: Comparison::Greater,
-        value: Value::Int(1),
+        value: FeatureValue::Number(1.0),
     });
     assert_ne!(propose(narrower).unwrap().id, admitted.id);
 }
@@ -92,9 +91,13 @@ fn a_scope_must_be_well_typed_and_all_problems_come_at_once() {
     let mut bad = draft(&[QUEUE[0]]);
     bad.narrative = " ".to_owned();
     for (feature, op, value) in [
-        ("queue_depth", Comparison::Greater, Value::Int(1)),
-        ("tp", Comparison::Greater, Value::Bool(true)),
-        ("tp", Comparison::Equal, Value::Float(f64::INFINITY)),
+        (
+            "queue_depth",
+            Comparison::Greater,
+            FeatureValue::Number(1.0),
+        ),
+        ("tp", Comparison::Greater, FeatureValue::Flag(true)),
+        ("tp", Comparison::Equal, FeatureValue::Number(f64::INFINITY)),
     ] {
         bad.scope.conditions.push(Condition {
             feature: feature.to_owned(),

@@ -23,7 +23,7 @@ pub struct SlowUpdateInput<'a> {
     pub earlier_rows: &'a [EvidenceRow],
     /// Decided rows per mechanism over its life, by id.
     pub decided_rows: &'a BTreeMap<String, u32>,
-    /// Beliefs before this tick; those that never moved may be left out.
+    /// Every belief before this tick: seed plus the sum of its events.
     pub beliefs: &'a BTreeMap<BeliefKey, Belief>,
     /// Adaptive variables before this tick.
     pub state: &'a SlowState,
@@ -54,7 +54,7 @@ pub fn slow_update(
 ) -> SlowUpdate {
     let mut events = fan_out(input.rows, model, table, params);
     let mut beliefs = replay(input.beliefs, &events);
-    if let Some(event) = forget(input.tick, &beliefs, model, params) {
+    if let Some(event) = forget(input.tick, &beliefs, params) {
         beliefs = replay(&beliefs, [&event]);
         events.push(event);
     }

@@ -32,8 +32,7 @@ fn vector_beta_updates() {
                 ("mechanism", None) => table.mechanism(quadrant),
                 other => panic!("{}: unknown event {other:?}", case.name),
             };
-            belief.alpha_micro += delta.alpha_micro;
-            belief.beta_micro += delta.beta_micro;
+            belief = belief.plus(delta.alpha_micro, delta.beta_micro);
         }
         assert_eq!(
             belief.alpha_micro,
