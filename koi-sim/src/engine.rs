@@ -273,6 +273,14 @@ impl EngineSim {
         self.in_step.retain(|(scheduled, _)| *scheduled != id);
         true
     }
+
+    /// Forgets every request.
+    pub fn cancel_all(&mut self) {
+        let ids: Vec<u64> = self.sequences.keys().copied().collect();
+        for id in ids {
+            self.cancel(id);
+        }
+    }
 }
 
 impl EngineConfig {

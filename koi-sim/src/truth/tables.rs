@@ -33,7 +33,7 @@ pub struct GpuTable {
     /// Whether 8-bit weights also speed up the arithmetic.
     pub(crate) fast_eight_bit: bool,
     /// Links inside a host.
-    pub(crate) link: Link,
+    pub link: Link,
     /// Peak memory bandwidth in GB/s, for the utilization counters.
     pub(crate) peak_gb_s: f64,
     /// Peak dense half-precision TFLOP/s, for the utilization counters.
