@@ -21,9 +21,30 @@ const MAX_FILE_BYTES: usize = 1024 * 1024;
 
 /// Units that rows may use; a typo in a unit is a bug in a formula.
 const UNITS: [&str; 24] = [
-    "none", "fraction", "ratio", "log ratio", "tokens", "tokens/s", "1/s", "tok/s", "requests",
-    "requests/s", "sequences", "GPUs", "nodes", "layers", "heads", "experts", "bits", "billions",
-    "ms", "hours", "GiB", "B/s", "B/token", "USD/token",
+    "none",
+    "fraction",
+    "ratio",
+    "log ratio",
+    "tokens",
+    "tokens/s",
+    "1/s",
+    "tok/s",
+    "requests",
+    "requests/s",
+    "sequences",
+    "GPUs",
+    "nodes",
+    "layers",
+    "heads",
+    "experts",
+    "bits",
+    "billions",
+    "ms",
+    "hours",
+    "GiB",
+    "B/s",
+    "B/token",
+    "USD/token",
 ];
 
 #[derive(Deserialize)]
@@ -85,7 +106,10 @@ pub(super) fn load(text: &CatalogText<'_>) -> Result<Catalog, Vec<FieldViolation
 
 fn parse<T: DeserializeOwned>(file: &str, text: &str, problems: &mut Violations) -> Option<T> {
     if text.len() > MAX_FILE_BYTES {
-        problems.add(file, format!("is {} bytes; at most {MAX_FILE_BYTES}", text.len()));
+        problems.add(
+            file,
+            format!("is {} bytes; at most {MAX_FILE_BYTES}", text.len()),
+        );
         return None;
     }
     match toml::from_str(text) {
@@ -104,11 +128,22 @@ fn keyed<T>(rows: Vec<T>, key: impl Fn(&T) -> String) -> BTreeMap<String, T> {
 /// SHA-256 over length-prefixed files, so that moving a line between files changes the hash.
 fn content_hash(text: &CatalogText<'_>) -> String {
     let mut hasher = Sha256::new();
-    for part in [text.features, text.mediators, text.outcomes, text.hardware, text.engine_vllm] {
+    for part in [
+        text.features,
+        text.mediators,
+        text.outcomes,
+        text.hardware,
+        text.engine_vllm,
+    ] {
         hasher.update((part.len() as u64).to_le_bytes());
         hasher.update(part.as_bytes());
     }
-    hasher.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+    hasher
+        .finalize()
+        .iter()
+        .take(8)
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
 }
 
 type Names = BTreeMap<String, (VariableKind, String)>;
@@ -123,9 +158,15 @@ fn collect_names(
     let mut add = |kind: VariableKind, id: &str, aliases: &[String]| {
         for name in std::iter::once(id).chain(aliases.iter().map(String::as_str)) {
             if !is_spelled_well(name) {
-                problems.add(name, "names are 1 to 64 of a-z, 0-9 and '_', starting with a letter");
+                problems.add(
+                    name,
+                    "names are 1 to 64 of a-z, 0-9 and '_', starting with a letter",
+                );
             }
-            if names.insert(name.to_owned(), (kind, id.to_owned())).is_some() {
+            if names
+                .insert(name.to_owned(), (kind, id.to_owned()))
+                .is_some()
+            {
                 problems.add(name, "is used twice among ids and aliases of X, V and Y");
             }
         }
@@ -145,20 +186,28 @@ fn collect_names(
 fn is_spelled_well(name: &str) -> bool {
     (1..=64).contains(&name.len())
         && name.starts_with(|c: char| c.is_ascii_lowercase())
-        && name.bytes().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'_')
+        && name
+            .bytes()
+            .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'_')
 }
 
 fn check_sentence(field: String, doc: &str, problems: &mut Violations) {
     let body = doc.strip_suffix('.');
     let first_is_upper = doc.starts_with(|c: char| !c.is_lowercase());
     if body.is_none_or(str::is_empty) || !first_is_upper || doc.contains('\n') {
-        problems.add(field, "doc must be one sentence: a capital at the start, a full stop at the end");
+        problems.add(
+            field,
+            "doc must be one sentence: a capital at the start, a full stop at the end",
+        );
     }
 }
 
 fn check_unit(field: String, unit: &str, problems: &mut Violations) {
     if !UNITS.contains(&unit) {
-        problems.add(field, format!("{unit:?} is not a known unit; known: {}", UNITS.join(", ")));
+        problems.add(
+            field,
+            format!("{unit:?} is not a known unit; known: {}", UNITS.join(", ")),
+        );
     }
 }
 
@@ -174,19 +223,30 @@ fn check_feature(row: &Feature, names: &Names, engine: &EngineFlags, problems: &
     }
     for condition in &row.applies {
         let known = names.get(&condition.feature);
-        if !known.is_some_and(|(kind, id)| *kind == VariableKind::Feature && *id == condition.feature) {
-            problems.add(at("applies"), format!("{:?} is not the id of an X row", condition.feature));
+        if !known
+            .is_some_and(|(kind, id)| *kind == VariableKind::Feature && *id == condition.feature)
+        {
+            problems.add(
+                at("applies"),
+                format!("{:?} is not the id of an X row", condition.feature),
+            );
         }
     }
     if row.set_by != SetBy::Planner {
         return;
     }
     if row.default.is_none() != row.optional {
-        problems.add(at("default"), "a planner-set row has either a default or `optional = true`");
+        problems.add(
+            at("default"),
+            "a planner-set row has either a default or `optional = true`",
+        );
     }
     let has_flag = engine.flags.iter().any(|flag| flag.feature == row.id);
     if has_flag == row.no_flag.is_some() {
-        problems.add(at("no_flag"), "a planner-set row has either an engine flag or says why not");
+        problems.add(
+            at("no_flag"),
+            "a planner-set row has either an engine flag or says why not",
+        );
     }
 }
 
@@ -230,7 +290,10 @@ trait ClosedRow {
 
 fn check_member_unit(id: &str, unit: &str, expected: &str, problems: &mut Violations) {
     if unit != expected {
-        problems.add(format!("{id}.unit"), format!("must be {expected:?}, as the code has it"));
+        problems.add(
+            format!("{id}.unit"),
+            format!("must be {expected:?}, as the code has it"),
+        );
     }
 }
 
@@ -306,7 +369,10 @@ fn check_hardware(file: &HardwareFile, problems: &mut Violations) {
     for gpu in &file.gpu {
         for name in std::iter::once(&gpu.id).chain(&gpu.aliases) {
             if !seen.insert(name.to_lowercase()) {
-                problems.add(format!("hardware.toml.{name}"), "is used twice among GPU names");
+                problems.add(
+                    format!("hardware.toml.{name}"),
+                    "is used twice among GPU names",
+                );
             }
         }
         check_gpu(gpu, problems);
@@ -323,7 +389,10 @@ fn check_hardware(file: &HardwareFile, problems: &mut Violations) {
         if instance.gpus == 0 || instance.gpus > 64 {
             problems.add(&*at, "gpus must be from 1 to 64");
         }
-        if instance.on_demand_usd_per_hour.is_some_and(|p| !(p.is_finite() && p > 0.0)) {
+        if instance
+            .on_demand_usd_per_hour
+            .is_some_and(|p| !(p.is_finite() && p > 0.0))
+        {
             problems.add(at, "a price is positive or absent");
         }
     }
@@ -333,7 +402,10 @@ fn check_gpu(gpu: &GpuType, problems: &mut Violations) {
     let fit = gpu.fit;
     let positive = [
         ("memory_bytes", Some(gpu.memory_bytes)),
-        ("bandwidth_bytes_per_second", Some(gpu.bandwidth_bytes_per_second)),
+        (
+            "bandwidth_bytes_per_second",
+            Some(gpu.bandwidth_bytes_per_second),
+        ),
         ("peak_flops.bf16", Some(gpu.peak_flops.bf16)),
         ("peak_flops.fp32", Some(gpu.peak_flops.fp32)),
         ("peak_flops.fp8", gpu.peak_flops.fp8),
@@ -344,13 +416,19 @@ fn check_gpu(gpu: &GpuType, problems: &mut Violations) {
         ("power_idle_w", Some(gpu.power_idle_w)),
         ("fit.allreduce_latency_us", Some(fit.allreduce_latency_us)),
         ("fit.step_overhead_ms", Some(fit.step_overhead_ms)),
-        ("fit.eager_layer_overhead_us", Some(fit.eager_layer_overhead_us)),
+        (
+            "fit.eager_layer_overhead_us",
+            Some(fit.eager_layer_overhead_us),
+        ),
         ("fit.load_bytes_per_second", Some(fit.load_bytes_per_second)),
         ("fit.reserved_bytes", Some(fit.reserved_bytes)),
     ];
     for (name, value) in positive {
         if value.is_some_and(|v| !(v.is_finite() && v > 0.0)) {
-            problems.add(format!("hardware.toml.{}.{name}", gpu.id), "must be positive and finite");
+            problems.add(
+                format!("hardware.toml.{}.{name}", gpu.id),
+                "must be positive and finite",
+            );
         }
     }
     for (name, share) in [
@@ -359,7 +437,10 @@ fn check_gpu(gpu: &GpuType, problems: &mut Violations) {
         ("link_fraction", fit.link_fraction),
     ] {
         if !(share > 0.0 && share <= 1.0) {
-            problems.add(format!("hardware.toml.{}.fit.{name}", gpu.id), "must be in (0, 1]");
+            problems.add(
+                format!("hardware.toml.{}.fit.{name}", gpu.id),
+                "must be in (0, 1]",
+            );
         }
     }
 }
