@@ -41,6 +41,9 @@ pub(crate) struct ServeSettings {
     pub(crate) enable_prefix_caching: bool,
     pub(crate) enable_chunked_prefill: bool,
     pub(crate) enforce_eager: bool,
+    pub(crate) async_scheduling: bool,
+    pub(crate) disable_custom_all_reduce: bool,
+    pub(crate) long_prefill_token_threshold: u32,
     pub(crate) dtype: String,
     pub(crate) quantization: Option<String>,
     pub(crate) kv_cache_dtype: String,
@@ -112,10 +115,10 @@ fn split(words: &[String]) -> Result<Given, UsageError> {
             }
             Takes::Words if values.is_empty() => {
                 values.extend(std::iter::from_fn(|| {
-                    rest.next_if(|next| is_value(&next)).cloned()
+                    rest.next_if(|next| is_value(next)).cloned()
                 }));
             }
-            _ if values.is_empty() => values.extend(rest.next_if(|next| is_value(&next)).cloned()),
+            _ if values.is_empty() => values.extend(rest.next_if(|next| is_value(next)).cloned()),
             _ => {}
         }
         if !flag.has_effect {
@@ -207,6 +210,9 @@ fn settings(given: &Given) -> Result<ServeSettings, UsageError> {
         enable_prefix_caching: given.switch("enable-prefix-caching", true),
         enable_chunked_prefill: given.switch("enable-chunked-prefill", true),
         enforce_eager: given.switch("enforce-eager", false),
+        async_scheduling: given.switch("async-scheduling", true),
+        disable_custom_all_reduce: given.switch("disable-custom-all-reduce", false),
+        long_prefill_token_threshold: given.number("long-prefill-token-threshold", p).unwrap_or(0),
         dtype: given.text("dtype").unwrap_or_else(|| "auto".to_owned()),
         quantization: given.text("quantization"),
         kv_cache_dtype: given

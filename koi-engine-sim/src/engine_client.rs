@@ -38,7 +38,7 @@ struct Waiters {
     /// One channel per live request. Unbounded, yet a request has at most `max_tokens` events of
     /// 20 bytes, and a slow reader must not hold up the others.
     requests: BTreeMap<u64, mpsc::UnboundedSender<TokenEvent>>,
-    metrics: VecDeque<oneshot::Sender<EngineMetrics>>,
+    metrics: VecDeque<oneshot::Sender<Box<EngineMetrics>>>,
 }
 
 struct Shared {
@@ -111,7 +111,7 @@ impl EngineClient {
     }
 
     /// The engine's counters; `None` when it is gone.
-    pub(crate) async fn metrics(&self) -> Option<EngineMetrics> {
+    pub(crate) async fn metrics(&self) -> Option<Box<EngineMetrics>> {
         let (sender, answer) = oneshot::channel();
         self.shared.waiters().metrics.push_back(sender);
         self.send(&ToCore::ReadMetrics);
@@ -217,7 +217,7 @@ async fn read_frames(
             Some(FromCore::Rejected(id)) => drop(shared.waiters().requests.remove(&id)),
             Some(FromCore::Metrics(metrics)) => {
                 let waiter = shared.waiters().metrics.pop_front();
-                drop(waiter.map(|waiter| waiter.send(*metrics)));
+                drop(waiter.map(|waiter| waiter.send(metrics)));
             }
             None => return Err(io::Error::new(io::ErrorKind::InvalidData, "unknown frame")),
         }

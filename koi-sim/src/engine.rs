@@ -28,6 +28,8 @@ pub struct EngineConfig {
     pub max_num_batched_tokens: u32,
     /// Longest sequence.
     pub max_model_len: u32,
+    /// Most tokens of one prompt in one step; 0 for no such limit.
+    pub long_prefill_token_threshold: u32,
     /// Whether prompts reuse cached blocks.
     pub prefix_caching: bool,
     /// Whether a prompt may be computed over several steps.

@@ -31,24 +31,27 @@ pub fn weight_bytes_per_device(model: &SimModel, precision: Precision, cut: Shar
     let tensor = f64::from(cut.tensor);
     let stage_layers = model.layers.div_ceil(cut.pipeline);
     let stage_share = f64::from(stage_layers) / f64::from(model.layers);
-    let body = (model.total_params() - model.embedding_params) * precision.bytes_per_weight();
+    let unquantized_params = model.embedding_params + model.head_params;
+    let body = (model.total_params() - unquantized_params) * precision.bytes_per_weight();
     let unquantized = if precision == Precision::Float32 {
         4.0
     } else {
         2.0
     };
-    ((body * stage_share + model.embedding_params * unquantized) / tensor * 1.004) as u64
+    // The head and the embedding sit on different stages; one of them is on the fullest.
+    let tables = if cut.pipeline > 1 {
+        model.head_params
+    } else {
+        unquantized_params
+    };
+    ((body * stage_share + tables * unquantized) / tensor * 1.004) as u64
 }
 
 /// Bytes of KV cache per token on one device. KV heads are replicated when there are fewer than
 /// shards.
 #[must_use]
 pub fn kv_bytes_per_token(model: &SimModel, kv_value_bytes: f64, cut: Sharding) -> f64 {
-    let shards = if model.kv_replicated {
-        1
-    } else {
-        cut.tensor.min(model.kv_heads)
-    };
+    let shards = cut.tensor.min(model.kv_heads);
     let layers = model.layers.div_ceil(cut.pipeline);
     f64::from(layers) * f64::from(model.kv_values_per_layer) * kv_value_bytes / f64::from(shards)
 }

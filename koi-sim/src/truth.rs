@@ -25,10 +25,33 @@ pub struct TruthInput<'a> {
     pub kv_value_bytes: f64,
     /// Devices.
     pub cut: Sharding,
+    /// Settings of the engine.
+    pub switches: Switches,
+}
+
+/// Settings of an engine that change how long a step takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Switches {
     /// Whether graphs are off.
     pub eager: bool,
     /// Whether experts are spread over devices instead of being cut.
     pub expert_parallel: bool,
+    /// Whether the next step is scheduled while the device computes this one.
+    pub async_scheduling: bool,
+    /// Whether the engine's own all-reduce is used for small messages.
+    pub custom_all_reduce: bool,
+}
+
+impl Default for Switches {
+    /// vLLM's defaults.
+    fn default() -> Self {
+        Self {
+            eager: false,
+            expert_parallel: false,
+            async_scheduling: true,
+            custom_all_reduce: true,
+        }
+    }
 }
 
 /// The work of one step.
@@ -107,8 +130,7 @@ pub struct Truth {
     precision: Precision,
     kv_bytes_per_token: f64,
     cut: Sharding,
-    eager: bool,
-    expert_parallel: bool,
+    switches: Switches,
 }
 
 impl Truth {
@@ -129,8 +151,7 @@ impl Truth {
             precision: input.precision,
             kv_bytes_per_token: kv_bytes_per_token(input.model, input.kv_value_bytes, input.cut),
             cut: input.cut,
-            eager: input.eager,
-            expert_parallel: input.expert_parallel,
+            switches: input.switches,
         })
     }
 
@@ -153,14 +174,20 @@ impl Truth {
         let work_ms = (self.weights_ms(part.tokens) + self.attention_ms(&part)) * part.mixing();
         let collective_ms = self.collective_ms(part.tokens);
         let hops_ms = f64::from(self.cut.pipeline - 1) * 0.09 * self.place.network;
-        let layer_us = if self.eager {
+        let layer_us = if self.switches.eager {
             self.gpu.layer_us.1
         } else {
             self.gpu.layer_us.0
         };
         let layers_ms = f64::from(self.model.layers) * layer_us / 1000.0;
         let seqs = f64::from(seqs.max(1));
-        let host_ms = self.gpu.host_ms + at(tables::SEQUENCE_HOST_MS, seqs) + layers_ms;
+        let scheduling = if self.switches.async_scheduling {
+            1.0
+        } else {
+            1.9
+        };
+        let host_ms =
+            (self.gpu.host_ms + at(tables::SEQUENCE_HOST_MS, seqs)) * scheduling + layers_ms;
         let seconds = (work_ms + collective_ms + hops_ms + host_ms * self.place.host) / 1000.0;
         self.cost(load, seconds)
     }
@@ -180,7 +207,7 @@ impl Truth {
         let tokens_each = (tokens * share).max(1.0);
         let gparams = touched * experts.params_each * f64::from(experts.layers) / tensor / 1e9;
         // Spread experts are whole but unevenly loaded; cut ones have narrow matrices.
-        let penalty = if self.expert_parallel {
+        let penalty = if self.switches.expert_parallel {
             1.0 + 0.32 * (1.0 - 1.0 / tensor)
         } else {
             at(tables::SHARD_SLOWDOWN, width.mul_add(0.5, 256.0))
@@ -232,7 +259,14 @@ impl Truth {
         let bytes = tokens * f64::from(self.model.hidden_size) * 2.0;
         let width = at(tables::COLLECTIVE_WIDTH, f64::from(self.cut.tensor));
         let each = at(tables::all_reduce_us(self.gpu.link), bytes) * width;
-        let spread = self.expert_parallel && self.model.experts.is_some();
+        // The library's all-reduce has more latency, and no less bandwidth.
+        let own = self.switches.custom_all_reduce;
+        let each = if own {
+            each
+        } else {
+            each + tables::LIBRARY_LATENCY_US
+        };
+        let spread = self.switches.expert_parallel && self.model.experts.is_some();
         let per_layer = if spread { 2.6 } else { 2.0 };
         per_layer * f64::from(self.model.layers) * each * self.place.network / 1000.0
     }

@@ -9,9 +9,10 @@ use anyhow::{Context, anyhow, bail, ensure};
 use koi_sim::engine::{EngineConfig, EngineSim};
 use koi_sim::memory::{Sharding, kv_bytes_per_token, overhead_bytes, weight_bytes_per_device};
 use koi_sim::model::{Precision, SimModel, precision_of_method};
-use koi_sim::truth::{Truth, TruthInput};
+use koi_sim::truth::{Switches, Truth, TruthInput};
 
 use crate::arguments::ServeSettings;
+use crate::clock::wall_clock;
 use crate::frame::ReadyFacts;
 use crate::gpu_folder::{DeviceActivity, GpuFolder};
 use crate::log::{Speaker, log};
@@ -65,8 +66,12 @@ pub(crate) fn start(settings: &ServeSettings) -> anyhow::Result<Core> {
         precision,
         kv_value_bytes: kv_value_bytes(settings),
         cut,
-        eager: settings.enforce_eager,
-        expert_parallel: settings.enable_expert_parallel,
+        switches: Switches {
+            eager: settings.enforce_eager,
+            expert_parallel: settings.enable_expert_parallel,
+            async_scheduling: settings.async_scheduling,
+            custom_all_reduce: !settings.disable_custom_all_reduce,
+        },
     })?;
     let weights = weight_bytes_per_device(&model, precision, cut);
     let batch = config.max_num_batched_tokens;
@@ -111,7 +116,7 @@ fn check_cut(model: &SimModel, cut: Sharding, data_parallel: u32) -> anyhow::Res
 
 fn precision(settings: &ServeSettings, model: &SimModel) -> anyhow::Result<Precision> {
     if let Some(method) = &settings.quantization {
-        return precision_of_method(method, None)
+        return precision_of_method(method)
             .ok_or_else(|| anyhow!("ValueError: Unknown quantization method: {method}."));
     }
     let quantized = matches!(model.precision, Precision::Eight | Precision::Four);
@@ -152,6 +157,7 @@ fn engine_config(settings: &ServeSettings, model: &SimModel, folder: &GpuFolder)
         max_num_seqs: settings.max_num_seqs.unwrap_or(seqs),
         max_num_batched_tokens: settings.max_num_batched_tokens.unwrap_or(batched_tokens),
         max_model_len,
+        long_prefill_token_threshold: settings.long_prefill_token_threshold,
         prefix_caching: settings.enable_prefix_caching,
         chunked_prefill: settings.enable_chunked_prefill,
         seed: settings.seed ^ u64::from(std::process::id()),
@@ -207,6 +213,8 @@ fn load_weights(folder: &GpuFolder, weights: u64) -> anyhow::Result<()> {
         weights as f64 / GIB
     ));
     let seconds = weights as f64 / rate;
+    // Before the first holder: until now readers added the idle power themselves.
+    folder.add_to_counters(wall_clock(), &DeviceActivity::default())?;
     for part in 1..=PARTS {
         sleep(Duration::from_secs_f64(seconds / f64::from(PARTS)));
         let held = weights / u64::from(PARTS) * u64::from(part);

@@ -182,15 +182,7 @@ fn asked_to_end_it_finishes_what_is_in_flight_and_refuses_the_rest() {
 #[test]
 fn starts_that_must_fail() {
     let host = SimHost::new("fails", "H100", 2);
-    let fail = |extra: &[&str]| {
-        Engine::fail(
-            &host,
-            &Options {
-                extra,
-                ..Options::default()
-            },
-        )
-    };
+    let fail = |extra: &[&str]| Engine::fail(&host, &Options { extra });
     let check = |extra: &[&str], words: &str| {
         let output = fail(extra);
         assert!(output.contains(words), "{extra:?}: {output}");

@@ -44,7 +44,9 @@ impl EngineSim {
         let mut index = 0;
         while index < self.running.len() && *budget > 0 {
             let id = self.running[index];
-            let tokens = self.sequences[&id].n_uncomputed().min(*budget);
+            let tokens = self
+                .at_once(self.sequences[&id].n_uncomputed())
+                .min(*budget);
             while !self.extend(id, tokens) {
                 preempted = true;
                 let victim = self
@@ -94,7 +96,7 @@ impl EngineSim {
             Vec::new()
         };
         let cached = hits.len() as u32 * block_size;
-        let left = total - cached;
+        let left = self.at_once(total - cached);
         if left > budget && !self.config.chunked_prefill {
             return None;
         }
@@ -146,6 +148,16 @@ impl EngineSim {
         }
         sequence.n_cached_blocks = sequence.n_cached_blocks.max(full);
         true
+    }
+
+    /// How many of these tokens one sequence may compute in one step.
+    const fn at_once(&self, tokens: u32) -> u32 {
+        let limit = self.config.long_prefill_token_threshold;
+        if limit > 0 && limit < tokens {
+            limit
+        } else {
+            tokens
+        }
     }
 
     fn preempt(&mut self, id: u64) {

@@ -6,7 +6,7 @@ use super::*;
 use crate::memory::Sharding;
 use crate::model::Precision;
 use crate::model::tests::llama_8b;
-use crate::truth::TruthInput;
+use crate::truth::{Switches, TruthInput};
 
 fn config(n_blocks: u32) -> EngineConfig {
     EngineConfig {
@@ -15,6 +15,7 @@ fn config(n_blocks: u32) -> EngineConfig {
         max_num_seqs: 8,
         max_num_batched_tokens: 256,
         max_model_len: 512,
+        long_prefill_token_threshold: 0,
         prefix_caching: true,
         chunked_prefill: true,
         seed: 1,
@@ -32,8 +33,7 @@ fn engine_at(config: EngineConfig, environment: &str) -> EngineSim {
             tensor: 1,
             pipeline: 1,
         },
-        eager: false,
-        expert_parallel: false,
+        switches: Switches::default(),
     });
     EngineSim::new(config, truth.unwrap()).unwrap()
 }
@@ -159,6 +159,19 @@ fn preemption_happens_and_recovers() {
     assert!((m.request_num_preemptions.sum - m.num_preemptions as f64).abs() < 1e-9);
     assert_eq!((m.prefix_cache_queries, m.prompt_tokens), (480, 480));
     assert_eq!(engine.blocks_free_and_total(), (33, 33));
+}
+
+#[test]
+fn a_long_prompt_leaves_room_for_others_below_its_threshold() {
+    let mut engine = engine(EngineConfig {
+        long_prefill_token_threshold: 64,
+        ..config(64)
+    });
+    engine.submit(UtcMicros(0), request(1, 0, 400, 1)).unwrap();
+    engine.submit(UtcMicros(0), request(2, 0, 30, 1)).unwrap();
+    let step = engine.begin_step(UtcMicros(0)).unwrap();
+    assert_eq!((step.load.prefill_seqs, step.load.prefill_tokens), (2, 94));
+    assert_eq!(engine.finish_step(step.ends).len(), 1);
 }
 
 #[test]

@@ -224,6 +224,9 @@ pub(crate) const fn all_reduce_us(link: Link) -> Curve {
     }
 }
 
+/// Microseconds that the collective library adds to an all-reduce.
+pub(crate) const LIBRARY_LATENCY_US: f64 = 9.0;
+
 /// Devices in a collective → time relative to four devices.
 #[rustfmt::skip]
 pub(crate) const COLLECTIVE_WIDTH: Curve = &[(2.0, 0.72), (4.0, 1.0), (8.0, 1.27), (16.0, 1.9)];

@@ -11,8 +11,7 @@ fn truth(gpu_type: &str, model: &SimModel, tensor: u32, pipeline: u32) -> Truth 
         precision: Precision::Half,
         kv_value_bytes: 2.0,
         cut: Sharding { tensor, pipeline },
-        eager: false,
-        expert_parallel: false,
+        switches: Switches::default(),
     })
     .unwrap();
     truth.place = PlaceFactors {
@@ -139,8 +138,7 @@ fn links_matter_and_unknown_types_are_refused() {
             tensor: 1,
             pipeline: 1,
         },
-        eager: false,
-        expert_parallel: false,
+        switches: Switches::default(),
     };
     assert!(matches!(Truth::new(&input), Err(TruthError::UnknownGpu(_))));
     let none = TruthInput {
