@@ -1,4 +1,10 @@
 //! The shim with real processes: what survives which death, and that nothing is left behind.
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "a failed step of a test is a failed test"
+)]
 
 mod adoption;
 mod bench;
@@ -141,12 +147,12 @@ impl Folder {
 impl Drop for Folder {
     fn drop(&mut self) {
         if let Ok(Some(identity)) = read_json::<Identity>(&self.path.join(IDENTITY_FILE)) {
-            let _ = signal_exactly(identity.shim, Signal::KILL);
+            let _sent = signal_exactly(identity.shim, Signal::KILL);
             for member in OwnedTree::of(&identity)
                 .members(Depth::Marked)
                 .unwrap_or_default()
             {
-                let _ = signal_exactly(member.process, Signal::KILL);
+                let _sent = signal_exactly(member.process, Signal::KILL);
             }
         }
         drop(std::fs::remove_dir_all(&self.path));
