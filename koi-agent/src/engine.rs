@@ -120,12 +120,21 @@ pub fn command(
 ) -> Result<EngineCommand, Vec<FieldViolation>> {
     let mut problems = check(launch);
     let rendered = match launch.engine {
-        EngineName::Vllm => settings.vllm.as_ref().map(|s| s.command(launch, replica_dir)),
-        EngineName::Sim => settings.sim.as_ref().map(|s| s.command(launch, replica_dir)),
+        EngineName::Vllm => settings
+            .vllm
+            .as_ref()
+            .map(|s| s.command(launch, replica_dir)),
+        EngineName::Sim => settings
+            .sim
+            .as_ref()
+            .map(|s| s.command(launch, replica_dir)),
     };
     let Some(command) = rendered else {
         let name = launch.engine.name();
-        problems.add("engine", format!("this host offers no {name}; enable it in its settings"));
+        problems.add(
+            "engine",
+            format!("this host offers no {name}; enable it in its settings"),
+        );
         return Err(problems.into_vec());
     };
     problems.finish(command)
@@ -133,10 +142,15 @@ pub fn command(
 
 fn check(launch: &EngineLaunch) -> Violations {
     let mut problems = Violations::default();
-    for (field, text) in [("model", &launch.model), ("served_model_name", &launch.served_model_name)]
-    {
+    for (field, text) in [
+        ("model", &launch.model),
+        ("served_model_name", &launch.served_model_name),
+    ] {
         if !is_model_name(text) {
-            problems.add(field, "1 to 512 of letters, digits and ./_:@+- not starting with '-' and without '..'");
+            problems.add(
+                field,
+                "1 to 512 of letters, digits and ./_:@+- not starting with '-' and without '..'",
+            );
         }
     }
     if launch.host.parse::<std::net::IpAddr>().is_err() {
@@ -148,7 +162,10 @@ fn check(launch: &EngineLaunch) -> Violations {
     for uuid in &launch.gpu_uuids {
         let legal = |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'-' | b'_' | b'.' | b'/');
         if uuid.is_empty() || uuid.len() > 128 || !uuid.bytes().all(legal) {
-            problems.add("gpu_uuids", "a device UUID is 1 to 128 of letters, digits, '-', '_', '.', '/'");
+            problems.add(
+                "gpu_uuids",
+                "a device UUID is 1 to 128 of letters, digits, '-', '_', '.', '/'",
+            );
         }
     }
     check_options(&launch.engine_args, &mut problems);
@@ -188,7 +205,10 @@ fn check_options(words: &[String], problems: &mut Violations) {
         }
         let Some(option) = word.strip_prefix("--") else {
             if !value_may_follow || word.starts_with('-') {
-                problems.add(&field, "an option starts with '--'; write values as --option=value");
+                problems.add(
+                    &field,
+                    "an option starts with '--'; write values as --option=value",
+                );
             }
             value_may_follow = false;
             continue;
@@ -206,7 +226,10 @@ fn check_options(words: &[String], problems: &mut Violations) {
 
 /// Python's argument parsers may take a unique beginning for the whole option.
 fn is_abbreviation_of_reserved(name: &str) -> bool {
-    name.len() >= 5 && RESERVED_OPTIONS.iter().any(|reserved| reserved.starts_with(name))
+    name.len() >= 5
+        && RESERVED_OPTIONS
+            .iter()
+            .any(|reserved| reserved.starts_with(name))
 }
 
 #[cfg(test)]

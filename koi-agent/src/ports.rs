@@ -89,7 +89,13 @@ impl PortLedger {
     #[must_use]
     pub fn open(path: &Path, range: RangeInclusive<u16>, address: IpAddr) -> Self {
         let leases = read_json(path).ok().flatten().unwrap_or_default();
-        Self { next: *range.start(), range, address, path: path.to_owned(), leases }
+        Self {
+            next: *range.start(),
+            range,
+            address,
+            path: path.to_owned(),
+            leases,
+        }
     }
 
     /// Gives a replica one API port and `n_secondary` more, all free at this moment.
@@ -110,22 +116,34 @@ impl PortLedger {
         }
         let held = self.hold(wanted)?;
         let mut ports: Vec<u16> = held.iter().map(|(port, _)| *port).collect();
-        self.next = ports.last().map_or(self.next, |last| last.saturating_add(1));
+        self.next = ports
+            .last()
+            .map_or(self.next, |last| last.saturating_add(1));
         ports.sort_unstable();
-        let lease = PortLease { api: ports.remove(0), secondary: ports };
+        let lease = PortLease {
+            api: ports.remove(0),
+            secondary: ports,
+        };
         self.leases.insert(replica.clone(), lease.clone());
         if let Err(error) = self.store() {
             self.leases.remove(replica);
             return Err(error.into());
         }
-        Ok(HeldPorts { lease, held: held.into_iter().map(|(_, socket)| socket).collect() })
+        Ok(HeldPorts {
+            lease,
+            held: held.into_iter().map(|(_, socket)| socket).collect(),
+        })
     }
 
     /// Binds free ports, starting after the last one given: a port just freed rests longest.
     fn hold(&self, wanted: usize) -> Result<Vec<(u16, TcpListener)>, PortError> {
         let taken: BTreeSet<u16> = self.leases.values().flat_map(PortLease::all).collect();
         let (first, last) = (*self.range.start(), *self.range.end());
-        let from = if self.range.contains(&self.next) { self.next } else { first };
+        let from = if self.range.contains(&self.next) {
+            self.next
+        } else {
+            first
+        };
         let held: Vec<(u16, TcpListener)> = (from..=last)
             .chain(first..from)
             .filter(|port| *port != 0 && !taken.contains(port))
@@ -133,7 +151,11 @@ impl PortLedger {
             .take(wanted)
             .collect();
         if held.len() < wanted {
-            return Err(PortError::Exhausted { wanted, free: held.len(), range: self.range.clone() });
+            return Err(PortError::Exhausted {
+                wanted,
+                free: held.len(),
+                range: self.range.clone(),
+            });
         }
         Ok(held)
     }

@@ -165,8 +165,14 @@ impl ReplicaProcess {
             .filter(|i| i.nonce == self.meta.nonce)
             .unwrap_or_else(|| self.identity.clone());
         let look = move || OwnedTree::of(&identity).members(Depth::Marked);
-        let left = tokio::task::spawn_blocking(look).await.map_err(io::Error::other)??;
-        Ok(if left.is_empty() { ExitProof::Gone } else { ExitProof::Survivors(left) })
+        let left = tokio::task::spawn_blocking(look)
+            .await
+            .map_err(io::Error::other)??;
+        Ok(if left.is_empty() {
+            ExitProof::Gone
+        } else {
+            ExitProof::Survivors(left)
+        })
     }
 
     /// Path of the engine's log.

@@ -19,13 +19,22 @@ pub struct SimSettings {
 
 impl SimSettings {
     pub(super) fn command(&self, launch: &EngineLaunch, replica_dir: &Path) -> EngineCommand {
-        let mut argv =
-            vec![self.program.display().to_string(), "serve".to_owned(), launch.model.clone()];
+        let mut argv = vec![
+            self.program.display().to_string(),
+            "serve".to_owned(),
+            launch.model.clone(),
+        ];
         argv.extend(common_options(launch));
         argv.extend(launch.engine_args.iter().cloned());
         let mut env = base_environment(launch, replica_dir);
-        env.insert(GPU_DIR_VARIABLE.to_owned(), self.gpu_dir.display().to_string());
-        env.insert("CUDA_VISIBLE_DEVICES".to_owned(), launch.gpu_uuids.join(","));
+        env.insert(
+            GPU_DIR_VARIABLE.to_owned(),
+            self.gpu_dir.display().to_string(),
+        );
+        env.insert(
+            "CUDA_VISIBLE_DEVICES".to_owned(),
+            launch.gpu_uuids.join(","),
+        );
         EngineCommand { argv, env }
     }
 }

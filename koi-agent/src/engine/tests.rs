@@ -12,7 +12,10 @@ fn launch(engine: EngineName) -> EngineLaunch {
         engine,
         model: "meta-llama/Llama-3.1-8B".to_owned(),
         served_model_name: "llama-8b".to_owned(),
-        engine_args: vec!["--tensor-parallel-size=2".to_owned(), "--enforce-eager".to_owned()],
+        engine_args: vec![
+            "--tensor-parallel-size=2".to_owned(),
+            "--enforce-eager".to_owned(),
+        ],
         host: "127.0.0.1".to_owned(),
         port: 18000,
         secondary_ports: vec![18001, 18002],
@@ -23,8 +26,16 @@ fn launch(engine: EngineName) -> EngineLaunch {
 
 fn settings(program: VllmProgram, cpu: Option<u32>) -> EngineSettings {
     EngineSettings {
-        vllm: Some(VllmSettings { program, hf_home: None, cache_dir: None, cpu_kv_cache_gib: cpu }),
-        sim: Some(SimSettings { program: "/koi/koi-engine-sim".into(), gpu_dir: "/gpus".into() }),
+        vllm: Some(VllmSettings {
+            program,
+            hf_home: None,
+            cache_dir: None,
+            cpu_kv_cache_gib: cpu,
+        }),
+        sim: Some(SimSettings {
+            program: "/koi/koi-engine-sim".into(),
+            gpu_dir: "/gpus".into(),
+        }),
     }
 }
 
@@ -53,7 +64,12 @@ fn the_cpu_build_gets_a_cache_size_and_no_devices() {
     let got = render(&settings, &launch(EngineName::Vllm));
     assert_eq!(
         got.argv[..4],
-        ["/v/bin/python", "-m", "vllm.entrypoints.openai.api_server", "--model=meta-llama/Llama-3.1-8B"]
+        [
+            "/v/bin/python",
+            "-m",
+            "vllm.entrypoints.openai.api_server",
+            "--model=meta-llama/Llama-3.1-8B"
+        ]
     );
     assert_eq!(got.env["VLLM_CPU_KVCACHE_SPACE"], "1");
     assert!(!got.env.contains_key("CUDA_VISIBLE_DEVICES"));
@@ -81,20 +97,46 @@ fn refused(change: impl FnOnce(&mut EngineLaunch)) -> Vec<String> {
 #[test]
 fn hazard_k6_no_word_can_smuggle_an_option() {
     for word in [
-        "--middleware=os.system", "--host=0.0.0.0", "--port=1", "--api_key=x", "--trust-remote-code",
-        "--chat-template=/etc/passwd", "--tool_parser_plugin=/x.py", "-O3", "serve", "; rm -rf /",
-        "--middlew=x", "--ssl-keyfile", "--worker-cls=evil.Worker", "--a\0b",
+        "--middleware=os.system",
+        "--host=0.0.0.0",
+        "--port=1",
+        "--api_key=x",
+        "--trust-remote-code",
+        "--chat-template=/etc/passwd",
+        "--tool_parser_plugin=/x.py",
+        "-O3",
+        "serve",
+        "; rm -rf /",
+        "--middlew=x",
+        "--ssl-keyfile",
+        "--worker-cls=evil.Worker",
+        "--a\0b",
     ] {
         let fields = refused(|l| l.engine_args = vec![word.to_owned()]);
         assert_eq!(fields, ["engine_args[0]"], "{word}");
     }
-    let ok = ["--max-num-seqs", "256", "--kv-cache-dtype=fp8", "--max-model-len=4096"];
+    let ok = [
+        "--max-num-seqs",
+        "256",
+        "--kv-cache-dtype=fp8",
+        "--max-model-len=4096",
+    ];
     assert!(refused(|l| l.engine_args = ok.map(str::to_owned).to_vec()).is_empty());
 }
 
 #[test]
 fn hazard_k5_hostile_model_names_are_refused() {
-    for name in ["", "-x", "../../etc", "a/../b", "a;b", "a b", "a\nb", "http://x/$(id)", "é"] {
+    for name in [
+        "",
+        "-x",
+        "../../etc",
+        "a/../b",
+        "a;b",
+        "a b",
+        "a\nb",
+        "http://x/$(id)",
+        "é",
+    ] {
         assert_eq!(refused(|l| l.model = name.to_owned()), ["model"], "{name}");
     }
     assert!(refused(|l| l.model = "/models/tiny".to_owned()).is_empty());
@@ -102,7 +144,13 @@ fn hazard_k5_hostile_model_names_are_refused() {
 
 #[test]
 fn hazard_k7_dangerous_variables_are_refused_and_all_problems_come_at_once() {
-    for name in ["LD_PRELOAD", "PYTHONPATH", "http_proxy", "KOI_NONCE", "VLLM_SERVER_DEV_MODE"] {
+    for name in [
+        "LD_PRELOAD",
+        "PYTHONPATH",
+        "http_proxy",
+        "KOI_NONCE",
+        "VLLM_SERVER_DEV_MODE",
+    ] {
         let fields = refused(|l| {
             l.extra_env.insert(name.to_owned(), "x".to_owned());
         });

@@ -57,7 +57,8 @@ impl VersionCache {
         match program {
             VllmProgram::Command(path) => self.of(path, &["--version"], limit).await,
             VllmProgram::Python(path) => {
-                self.of(path, &["-c", "import vllm; print(vllm.__version__)"], limit).await
+                self.of(path, &["-c", "import vllm; print(vllm.__version__)"], limit)
+                    .await
             }
         }
     }
@@ -72,10 +73,18 @@ impl VersionCache {
         words: &[&str],
         limit: Duration,
     ) -> Result<String, VersionError> {
-        let run = |source| VersionError::Run { program: program.to_owned(), source };
+        let run = |source| VersionError::Run {
+            program: program.to_owned(),
+            source,
+        };
         let changed = program.metadata().and_then(|m| m.modified()).map_err(run)?;
         let key = (program.to_owned(), changed);
-        if let Some(known) = self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&key) {
+        if let Some(known) = self
+            .0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(&key)
+        {
             return Ok(known.clone());
         }
         let said = timeout(limit, output(program, words))
@@ -84,9 +93,19 @@ impl VersionCache {
             .map_err(run)?;
         let version = find_version(&said).ok_or_else(|| VersionError::NoVersion {
             program: program.to_owned(),
-            said: said.chars().rev().take(200).collect::<Vec<_>>().into_iter().rev().collect(),
+            said: said
+                .chars()
+                .rev()
+                .take(200)
+                .collect::<Vec<_>>()
+                .into_iter()
+                .rev()
+                .collect(),
         })?;
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(key, version.clone());
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(key, version.clone());
         Ok(version)
     }
 }
@@ -134,7 +153,10 @@ mod tests {
     fn versions_are_found_behind_log_lines() {
         let said = "INFO 11-30 09:00:00 [importing.py:53] hello\n0.32.0+cpu\n";
         assert_eq!(find_version(said).as_deref(), Some("0.32.0+cpu"));
-        assert_eq!(find_version("koi-engine-sim v0.1.0"), Some("0.1.0".to_owned()));
+        assert_eq!(
+            find_version("koi-engine-sim v0.1.0"),
+            Some("0.1.0".to_owned())
+        );
         assert_eq!(find_version("no version here"), None);
     }
 
@@ -148,7 +170,14 @@ mod tests {
         let long = Duration::from_secs(10);
         let silent = cache.of(sh, &["-c", "echo none"], long).await;
         assert!(matches!(silent, Err(VersionError::NoVersion { .. })));
-        assert_eq!(cache.of(sh, &["-c", "echo 1.2.3"], long).await.unwrap(), "1.2.3");
-        assert_eq!(cache.of(sh, &["-c", "echo 9.9.9"], long).await.unwrap(), "1.2.3", "cached");
+        assert_eq!(
+            cache.of(sh, &["-c", "echo 1.2.3"], long).await.unwrap(),
+            "1.2.3"
+        );
+        assert_eq!(
+            cache.of(sh, &["-c", "echo 9.9.9"], long).await.unwrap(),
+            "1.2.3",
+            "cached"
+        );
     }
 }

@@ -51,7 +51,10 @@ impl VllmSettings {
         };
         argv.extend(common_options(launch));
         argv.extend(launch.engine_args.iter().cloned());
-        EngineCommand { argv, env: self.environment(launch, replica_dir) }
+        EngineCommand {
+            argv,
+            env: self.environment(launch, replica_dir),
+        }
     }
 
     fn environment(&self, launch: &EngineLaunch, replica_dir: &Path) -> BTreeMap<String, String> {
@@ -63,7 +66,12 @@ impl VllmSettings {
         if let Some(folder) = self.program.path().parent().filter(|f| f.is_absolute()) {
             set("PATH", format!("{}:{SYSTEM_PATH}", folder.display()));
         }
-        for name in ["HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "VLLM_NO_USAGE_STATS", "DO_NOT_TRACK"] {
+        for name in [
+            "HF_HUB_OFFLINE",
+            "TRANSFORMERS_OFFLINE",
+            "VLLM_NO_USAGE_STATS",
+            "DO_NOT_TRACK",
+        ] {
             set(name, "1".to_owned());
         }
         set("VLLM_HOST_IP", launch.host.clone());
@@ -112,6 +120,8 @@ pub(super) fn base_environment(
         ("PYTHONNOUSERSITE", "1".to_owned()),
         ("SPT_NOENV", "1".to_owned()),
     ];
-    let fixed = fixed.into_iter().map(|(name, value)| (name.to_owned(), value));
+    let fixed = fixed
+        .into_iter()
+        .map(|(name, value)| (name.to_owned(), value));
     launch.extra_env.clone().into_iter().chain(fixed).collect()
 }

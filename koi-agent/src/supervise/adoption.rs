@@ -99,7 +99,10 @@ async fn try_adopt(supervision: &Supervision, state_dir: &Path) -> Result<Adopte
             None => Adopted::Unresponsive(Box::new(meta)),
         });
     }
-    let boot = boot_id().map_err(|source| ShimError::System { call: "boot_id", source })?;
+    let boot = boot_id().map_err(|source| ShimError::System {
+        call: "boot_id",
+        source,
+    })?;
     let identity: Option<Identity> = read_json(&state_dir.join(IDENTITY_FILE))?;
     if identity.is_some_and(|i| i.boot_id != boot) {
         return Ok(Adopted::OtherBoot(Box::new(meta)));
@@ -117,21 +120,33 @@ fn finished(state_dir: &Path, meta: &ReplicaMeta) -> Result<Option<ExitRecord>, 
 
 fn process(state_dir: &Path, meta: ReplicaMeta) -> Result<ReplicaProcess, ShimError> {
     let path = state_dir.join(IDENTITY_FILE);
-    let identity = read_json(&path)?
-        .ok_or_else(|| ShimError::Damaged { path, why: "does not exist".to_owned() })?;
-    Ok(ReplicaProcess { state_dir: state_dir.to_owned(), meta, identity })
+    let identity = read_json(&path)?.ok_or_else(|| ShimError::Damaged {
+        path,
+        why: "does not exist".to_owned(),
+    })?;
+    Ok(ReplicaProcess {
+        state_dir: state_dir.to_owned(),
+        meta,
+        identity,
+    })
 }
 
 /// The agent's own notes, checked against the specification that runs.
 fn read_meta(state_dir: &Path) -> Result<ReplicaMeta, ShimError> {
     let path = state_dir.join(REPLICA_FILE);
-    let damaged = |why: &str| ShimError::Damaged { path: path.clone(), why: why.to_owned() };
+    let damaged = |why: &str| ShimError::Damaged {
+        path: path.clone(),
+        why: why.to_owned(),
+    };
     let meta: ReplicaMeta = read_json(&path)?.ok_or_else(|| damaged("does not exist"))?;
     let spec = ShimSpec::read(state_dir)?;
     if spec.nonce != meta.nonce || spec.replica_id != meta.replica_id {
         return Err(damaged("is of another launch than spec.json"));
     }
-    if state_dir.file_name().is_none_or(|name| name != meta.replica_id.to_string().as_str()) {
+    if state_dir
+        .file_name()
+        .is_none_or(|name| name != meta.replica_id.to_string().as_str())
+    {
         return Err(damaged("names another replica than its folder"));
     }
     Ok(meta)
@@ -144,8 +159,10 @@ fn read_meta(state_dir: &Path) -> Result<ReplicaMeta, ShimError> {
 pub fn forget(state_dir: &Path) -> Result<(), ShimError> {
     let lock =
         try_lock(state_dir)?.ok_or_else(|| ShimError::AlreadySupervised(state_dir.to_owned()))?;
-    let done = fs::remove_dir_all(state_dir)
-        .map_err(|source| ShimError::File { path: state_dir.to_owned(), source });
+    let done = fs::remove_dir_all(state_dir).map_err(|source| ShimError::File {
+        path: state_dir.to_owned(),
+        source,
+    });
     drop(lock);
     done
 }

@@ -31,7 +31,9 @@ pub fn find_binary(name: &str) -> Result<PathBuf, BinaryNotFound> {
 
 /// The folder of an executable; a test executable lies one folder deeper than the programs.
 fn beside_folders(exe: &Path) -> Vec<PathBuf> {
-    let Some(folder) = exe.parent() else { return Vec::new() };
+    let Some(folder) = exe.parent() else {
+        return Vec::new();
+    };
     let mut found = vec![folder.to_owned()];
     if folder.file_name().is_some_and(|n| n == "deps") {
         found.extend(folder.parent().map(Path::to_owned));
@@ -39,10 +41,7 @@ fn beside_folders(exe: &Path) -> Vec<PathBuf> {
     found
 }
 
-fn find_in(
-    name: &str,
-    folders: impl Iterator<Item = PathBuf>,
-) -> Result<PathBuf, BinaryNotFound> {
+fn find_in(name: &str, folders: impl Iterator<Item = PathBuf>) -> Result<PathBuf, BinaryNotFound> {
     let mut tried = Vec::new();
     for folder in folders.filter(|f| f.is_absolute()) {
         let candidate = folder.join(name);
@@ -51,11 +50,15 @@ fn find_in(
         }
         tried.push(folder.display().to_string());
     }
-    Err(BinaryNotFound { name: name.to_owned(), tried })
+    Err(BinaryNotFound {
+        name: name.to_owned(),
+        tried,
+    })
 }
 
 fn is_program(path: &Path) -> bool {
-    path.metadata().is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
+    path.metadata()
+        .is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
 }
 
 #[cfg(test)]
@@ -65,7 +68,10 @@ mod tests {
     #[test]
     fn the_first_folder_with_a_program_wins_and_relative_folders_are_skipped() {
         let folders = [".", "/nonexistent", "/bin", "/usr/bin"].map(PathBuf::from);
-        assert_eq!(find_in("sh", folders.into_iter()), Ok(PathBuf::from("/bin/sh")));
+        assert_eq!(
+            find_in("sh", folders.into_iter()),
+            Ok(PathBuf::from("/bin/sh"))
+        );
         let missing = find_in("no-such-program", [PathBuf::from("/bin")].into_iter());
         assert_eq!(missing.unwrap_err().tried, ["/bin"]);
     }
@@ -73,7 +79,13 @@ mod tests {
     #[test]
     fn a_test_executable_finds_the_programs_one_folder_up() {
         let found = beside_folders(Path::new("/t/debug/deps/x-1"));
-        assert_eq!(found, [PathBuf::from("/t/debug/deps"), PathBuf::from("/t/debug")]);
-        assert_eq!(beside_folders(Path::new("/t/debug/x")), [PathBuf::from("/t/debug")]);
+        assert_eq!(
+            found,
+            [PathBuf::from("/t/debug/deps"), PathBuf::from("/t/debug")]
+        );
+        assert_eq!(
+            beside_folders(Path::new("/t/debug/x")),
+            [PathBuf::from("/t/debug")]
+        );
     }
 }

@@ -76,7 +76,10 @@ pub async fn ask(
 }
 
 fn not_served(state_dir: &Path, source: io::Error) -> ControlError {
-    ControlError::NotServed { path: state_dir.to_owned(), source }
+    ControlError::NotServed {
+        path: state_dir.to_owned(),
+        source,
+    }
 }
 
 async fn connect(
@@ -85,13 +88,21 @@ async fn connect(
     operation: Operation,
 ) -> Result<Connection, ControlError> {
     let (folder, path) = socket_path(state_dir)?;
-    let mut stream =
-        UnixStream::connect(path).await.map_err(|source| not_served(state_dir, source))?;
+    let mut stream = UnixStream::connect(path)
+        .await
+        .map_err(|source| not_served(state_dir, source))?;
     drop(folder);
-    let request = Request { operation, nonce: nonce.to_owned() };
-    let mut line = serde_json::to_vec(&request).map_err(|e| ControlError::Unexpected(e.to_string()))?;
+    let request = Request {
+        operation,
+        nonce: nonce.to_owned(),
+    };
+    let mut line =
+        serde_json::to_vec(&request).map_err(|e| ControlError::Unexpected(e.to_string()))?;
     line.push(b'\n');
-    stream.write_all(&line).await.map_err(|source| not_served(state_dir, source))?;
+    stream
+        .write_all(&line)
+        .await
+        .map_err(|source| not_served(state_dir, source))?;
     Ok(BufReader::new(stream.take(MAX_REPLY_BYTES)))
 }
 
@@ -136,7 +147,11 @@ pub async fn watch(state_dir: &Path, nonce: &str) -> Result<Watch, ControlError>
     let connection = timeout(ANSWER_LIMIT, connect(state_dir, nonce, Operation::Watch))
         .await
         .unwrap_or_else(|_| Err(ControlError::NoAnswer(state_dir.to_owned())))?;
-    Ok(Watch { connection, state_dir: state_dir.to_owned(), nonce: nonce.to_owned() })
+    Ok(Watch {
+        connection,
+        state_dir: state_dir.to_owned(),
+        nonce: nonce.to_owned(),
+    })
 }
 
 impl Watch {

@@ -85,18 +85,36 @@ pub async fn launch(
         path,
         why: "missing although the shim reported success".to_owned(),
     })?;
-    Ok(ReplicaProcess { state_dir, meta: spec.meta.clone(), identity })
+    Ok(ReplicaProcess {
+        state_dir,
+        meta: spec.meta.clone(),
+        identity,
+    })
 }
 
 fn prepare_folder(state_dir: &Path, spec: &LaunchSpec) -> Result<(), LaunchError> {
-    let file = |source| ShimError::File { path: state_dir.to_owned(), source };
+    let file = |source| ShimError::File {
+        path: state_dir.to_owned(),
+        source,
+    };
     let name = || spec.meta.replica_id.to_string();
-    fs::DirBuilder::new().recursive(true).mode(0o700).create(state_dir).map_err(file)?;
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(state_dir)
+        .map_err(file)?;
     let lock = try_lock(state_dir)?.ok_or_else(|| LaunchError::AlreadyRuns(name()))?;
     if is_unfinished(state_dir)? {
         return Err(LaunchError::Unfinished(name()));
     }
-    for old in [IDENTITY_FILE, EXIT_FILE, SOCKET_FILE, SHIM_LOG_FILE, SPEC_FILE, REPLICA_FILE] {
+    for old in [
+        IDENTITY_FILE,
+        EXIT_FILE,
+        SOCKET_FILE,
+        SHIM_LOG_FILE,
+        SPEC_FILE,
+        REPLICA_FILE,
+    ] {
         ignore_missing(fs::remove_file(state_dir.join(old))).map_err(file)?;
     }
     // The previous run's last lines stay readable without being taken for this run's.
@@ -109,7 +127,13 @@ fn prepare_folder(state_dir: &Path, spec: &LaunchSpec) -> Result<(), LaunchError
 }
 
 fn ignore_missing(done: io::Result<()>) -> io::Result<()> {
-    done.or_else(|error| if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) })
+    done.or_else(|error| {
+        if error.kind() == io::ErrorKind::NotFound {
+            Ok(())
+        } else {
+            Err(error)
+        }
+    })
 }
 
 /// True when a launch of this boot started and no end is recorded.
@@ -119,8 +143,10 @@ fn is_unfinished(state_dir: &Path) -> Result<bool, ShimError> {
     };
     let exit: Option<ExitRecord> = read_json(&state_dir.join(EXIT_FILE))?;
     let ended = exit.is_some_and(|e| e.nonce == identity.nonce && e.group_gone_at.is_some());
-    let this_boot =
-        boot_id().map_err(|source| ShimError::System { call: "boot_id", source })?;
+    let this_boot = boot_id().map_err(|source| ShimError::System {
+        call: "boot_id",
+        source,
+    })?;
     Ok(!ended && identity.boot_id == this_boot)
 }
 
@@ -144,8 +170,10 @@ pub(super) async fn run_shim(
     action: &str,
     state_dir: &Path,
 ) -> Result<(), LaunchError> {
-    let failed =
-        |source| LaunchError::Shim { shim: supervision.shim.clone(), source };
+    let failed = |source| LaunchError::Shim {
+        shim: supervision.shim.clone(),
+        source,
+    };
     let mut command = Command::new(&supervision.shim);
     command
         .arg(action)
@@ -166,6 +194,13 @@ pub(super) async fn run_shim(
     if out.status.success() {
         return Ok(());
     }
-    let message = String::from_utf8_lossy(&out.stderr).trim().chars().take(2000).collect();
-    Err(LaunchError::Refused { code: out.status.code(), message })
+    let message = String::from_utf8_lossy(&out.stderr)
+        .trim()
+        .chars()
+        .take(2000)
+        .collect();
+    Err(LaunchError::Refused {
+        code: out.status.code(),
+        message,
+    })
 }

@@ -22,7 +22,10 @@ pub fn listens(members: &[Member], port: u16) -> io::Result<bool> {
             Err(error) => return Err(error),
         }
     }
-    let held: BTreeSet<u64> = members.iter().flat_map(|m| socket_inodes(m.process.pid)).collect();
+    let held: BTreeSet<u64> = members
+        .iter()
+        .flat_map(|m| socket_inodes(m.process.pid))
+        .collect();
     Ok(!wanted.is_empty() && wanted.is_subset(&held))
 }
 
@@ -37,11 +40,16 @@ fn listening_inodes(table: &str, port: u16) -> Vec<u64> {
 }
 
 fn socket_inodes(pid: u32) -> Vec<u64> {
-    let Ok(entries) = fs::read_dir(format!("/proc/{pid}/fd")) else { return Vec::new() };
+    let Ok(entries) = fs::read_dir(format!("/proc/{pid}/fd")) else {
+        return Vec::new();
+    };
     entries
         .filter_map(|entry| fs::read_link(entry.ok()?.path()).ok())
         .filter_map(|target| {
-            let text = target.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?;
+            let text = target
+                .to_str()?
+                .strip_prefix("socket:[")?
+                .strip_suffix(']')?;
             text.parse().ok()
         })
         .collect()
@@ -56,7 +64,11 @@ mod tests {
     use super::*;
 
     fn member(pid: u32) -> Member {
-        Member { process: reference(pid).unwrap(), ppid: 0, name: String::new() }
+        Member {
+            process: reference(pid).unwrap(),
+            ppid: 0,
+            name: String::new(),
+        }
     }
 
     #[test]
@@ -64,7 +76,10 @@ mod tests {
         let ours = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = ours.local_addr().unwrap().port();
         assert!(listens(&[member(std::process::id())], port).unwrap());
-        let mut stranger = std::process::Command::new("sleep").arg("100").spawn().unwrap();
+        let mut stranger = std::process::Command::new("sleep")
+            .arg("100")
+            .spawn()
+            .unwrap();
         assert!(!listens(&[member(stranger.id())], port).unwrap());
         stranger.kill().unwrap();
         stranger.wait().unwrap();
