@@ -1,6 +1,3 @@
-//! Wire and domain, one file per noun. Senders convert with `…_to_wire`, receivers with a fallible
-//! `…_from_wire` that names the field.
+//! Wire and domain, one file per noun.
 
-pub mod agents;
-pub mod environment;
-pub mod telemetry;
+pub mod job;
