@@ -118,7 +118,7 @@ impl Assignment<'_> {
     }
 
     fn push(&mut self, job: usize, position: usize, other: usize, rise: f64) -> bool {
-        let (old, other_old) = (self.picks[job], self.picks[other]);
+        let other_old = self.picks[other];
         for other_position in 0..self.instance.jobs[other].len() {
             let fall = self.gain(other, other_old) - self.gain(other, other_position);
             if other_position == other_old || fall >= rise - VALUE_TOLERANCE {
@@ -132,7 +132,6 @@ impl Assignment<'_> {
                 assert!(restored, "a move that was just made can be taken back");
             }
         }
-        self.picks[job] = old;
         false
     }
 }
