@@ -40,6 +40,8 @@ pub enum TxKind {
     HostPolicy,
     /// S0.
     TickOpened,
+    /// The tick moved to its next phase and wrote nothing else.
+    TickAdvanced,
     /// S2: evidence rows together with the phase.
     EvidenceWritten,
     /// S3: belief events and slow state together with the phase.
@@ -56,12 +58,13 @@ pub enum TxKind {
 
 impl TxKind {
     /// Every kind, for metrics and tests.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::JobSubmitted,
         Self::JobCancelled,
         Self::HostSeen,
         Self::HostPolicy,
         Self::TickOpened,
+        Self::TickAdvanced,
         Self::EvidenceWritten,
         Self::LearningApplied,
         Self::PlanCommitted,
@@ -79,6 +82,7 @@ impl TxKind {
             Self::HostSeen => "host_seen",
             Self::HostPolicy => "host_policy",
             Self::TickOpened => "tick_opened",
+            Self::TickAdvanced => "tick_advanced",
             Self::EvidenceWritten => "evidence_written",
             Self::LearningApplied => "learning_applied",
             Self::PlanCommitted => "plan_committed",
@@ -97,6 +101,8 @@ pub enum Expect {
     PlanSeq(PlanSeq),
     /// This tick is the newest and stands in this phase.
     TickPhase(TickId, Phase),
+    /// This tick is the newest and not closed.
+    TickOpen(TickId),
     /// The job's row has this version; 0 means that there is no such job.
     JobVersion(JobId, i64),
 }

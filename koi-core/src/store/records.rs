@@ -98,6 +98,8 @@ pub struct JobRecord {
     pub note: Option<String>,
     /// Ticks spent waiting.
     pub ticks_waited: u32,
+    /// Generated tokens counted so far, for batch budgets.
+    pub tokens_done: u64,
     /// Roll-outs that failed since the last success.
     pub recent_failures: u32,
     /// Grows by one with every write.

@@ -114,6 +114,10 @@ impl ServerState {
                 Some(t) if t.id == *id && t.phase == *phase => Ok(()),
                 other => conflict(format!("tick {id} is not in {}: {other:?}", phase.code())),
             },
+            Expect::TickOpen(id) => match &self.tick {
+                Some(t) if t.id == *id && t.closed_at.is_none() => Ok(()),
+                other => conflict(format!("tick {id} is not open: {other:?}")),
+            },
             Expect::JobVersion(id, version) => {
                 let stored = self.jobs.get(id).map_or(0, |j| j.version);
                 if stored == *version {
