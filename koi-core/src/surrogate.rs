@@ -2,4 +2,7 @@
 use serde::{Deserialize, Serialize};
 /// Prediction.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Prediction {}
+pub struct Prediction {
+    /// Requests per second.
+    pub capacity_rps: f64,
+}
