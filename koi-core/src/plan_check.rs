@@ -12,18 +12,19 @@ mod c4_swap_budget;
 mod c5_capacity;
 mod c6_physics;
 
-#[cfg(test)]
-mod tests;
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
 use crate::ids::JobId;
-use crate::plan::{ActionKind, Considered, PlanAction, PlanDraft};
+use crate::plan::{PlanAction, PlanDraft};
 use crate::planner::PlanningContext;
 use crate::snapshot::Snapshot;
-use crate::store::{JobRecord, RolloutKind};
+use crate::store::JobRecord;
+
+pub(crate) use c2_coverage::leave_alone;
+pub(crate) use c3_budget::place_refusal;
 
 /// Violations reported at most; a draft with more is not worth reading further.
 const VIOLATIONS_MAX: usize = 200;
@@ -97,28 +98,10 @@ impl CheckedPlan {
         &self.draft.actions
     }
 
-    /// Options not chosen.
+    /// The whole plan as it was proposed, omitted jobs filled in.
     #[must_use]
-    pub fn considered(&self) -> &[Considered] {
-        &self.draft.considered
-    }
-
-    /// Cluster-wide reasoning.
-    #[must_use]
-    pub fn rationale(&self) -> &str {
-        &self.draft.rationale
-    }
-
-    /// Σ gain by the planner's account.
-    #[must_use]
-    pub const fn objective(&self) -> f64 {
-        self.draft.objective
-    }
-
-    /// Proven bound on Σ gain.
-    #[must_use]
-    pub const fn bound(&self) -> Option<f64> {
-        self.draft.bound
+    pub const fn draft(&self) -> &PlanDraft {
+        &self.draft
     }
 
     /// Hash of the snapshot on which it was checked; on any other it proves nothing.
@@ -126,29 +109,6 @@ impl CheckedPlan {
     pub fn snapshot_hash(&self) -> &str {
         &self.snapshot_hash
     }
-
-    /// The plan as a draft again, to be stored.
-    #[must_use]
-    pub fn into_draft(self) -> PlanDraft {
-        self.draft
-    }
-}
-
-/// How a ladder action comes in: beside what runs, instead of it, or where nothing runs.
-///
-/// A swap is a recreate exactly when one of its slots names a device that the job itself holds.
-#[must_use]
-pub fn rollout_kind(action: &PlanAction, snapshot: &Snapshot) -> RolloutKind {
-    if action.kind != ActionKind::Swap {
-        return RolloutKind::Place;
-    }
-    let own: std::collections::BTreeSet<&str> = snapshot
-        .state
-        .replicas_of(action.job)
-        .flat_map(|r| r.gpu_uuids.iter().map(String::as_str))
-        .collect();
-    let reuses = action.slots.iter().flat_map(|s| &s.gpu_uuids).any(|u| own.contains(u.as_str()));
-    if reuses { RolloutKind::Recreate } else { RolloutKind::Canary }
 }
 
 /// Checks a draft on the snapshot that it was made from.

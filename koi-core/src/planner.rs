@@ -1,7 +1,18 @@
 //! S4, the deterministic planner: enumerate, size, select jointly, place. Always there, always
 //! runs. Not the language-model planner, which has to beat this one. Spec §10.
 
+mod context;
+pub mod enumerate;
+pub mod forecast;
+pub mod pools;
+pub mod scoring;
 pub mod select;
+pub mod size;
+pub mod slots;
+pub mod standing;
+pub mod workload;
 
 #[cfg(test)]
 mod test_world;
+
+pub use context::PlanningContext;

@@ -1,23 +1,24 @@
 //! C5: every replica has its own free devices on one host that takes work, old and new side by
-//! side during a canary. Counted per device, per host and per environment. Spec §11.
+//! side during a canary: a device that anyone has reserved is not free, the job's own old replicas
+//! included. Counted per device, per host and per environment. Spec §11.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Checked, Findings, rollout_kind};
+use super::{Checked, Findings};
 use crate::host::HostRecord;
 use crate::ids::ReplicaId;
 use crate::ladder::{Ladder, Rank};
 use crate::plan::{PlanAction, Slot};
 use crate::planner::pools::Pools;
-use crate::store::{JobRecord, RolloutKind};
+use crate::store::JobRecord;
 
 pub(super) fn check(checked: &Checked<'_>, findings: &mut Findings) {
-    let holders: BTreeMap<&str, (&ReplicaId, crate::ids::JobId)> = checked
+    let holders: BTreeMap<&str, &ReplicaId> = checked
         .snapshot
         .state
         .replicas
         .values()
-        .flat_map(|r| r.gpu_uuids.iter().map(move |u| (u.as_str(), (&r.id, r.job))))
+        .flat_map(|r| r.gpu_uuids.iter().map(move |u| (u.as_str(), &r.id)))
         .collect();
     let mut used: BTreeSet<&str> = BTreeSet::new();
     for (action, ladder, job) in checked.ladder_actions() {
@@ -28,9 +29,7 @@ pub(super) fn check(checked: &Checked<'_>, findings: &mut Findings) {
                 if !used.insert(uuid) {
                     findings.add("C5-TWICE", action.job, format!("device {uuid} is used twice"));
                 }
-                let Some((holder, owner)) = holders.get(uuid.as_str()) else { continue };
-                let own_gap = *owner == job.id && job.spec.constraints.allow_gap;
-                if !own_gap {
+                if let Some(holder) = holders.get(uuid.as_str()) {
                     let detail = format!("device {uuid} is reserved by {holder}");
                     findings.add("C5-RESERVED", action.job, detail);
                 }
@@ -85,19 +84,13 @@ fn why_closed(checked: &Checked<'_>, host: &HostRecord) -> &'static str {
     }
 }
 
-/// GPUs asked for by environment against those free; a recreate counts only what it asks beyond
-/// its own.
+/// GPUs asked for by environment against those that are free.
 fn check_environments(checked: &Checked<'_>, findings: &mut Findings) {
     let pools = Pools::of(checked.snapshot);
     let mut asked: BTreeMap<_, u64> = BTreeMap::new();
-    for (action, ladder, job) in checked.ladder_actions() {
+    for (_, ladder, _) in checked.ladder_actions() {
         for (environment, n) in gpus_by_environment(ladder) {
-            let own = if rollout_kind(action, checked.snapshot) == RolloutKind::Recreate {
-                held_in(checked, job, environment)
-            } else {
-                0
-            };
-            *asked.entry(environment).or_default() += n.saturating_sub(own);
+            *asked.entry(environment).or_default() += n;
         }
     }
     for (environment, n) in asked {
@@ -116,12 +109,4 @@ fn gpus_by_environment(ladder: &Ladder) -> BTreeMap<&crate::environment::Environ
         *sums.entry(&rank.environment).or_default() += n;
     }
     sums
-}
-
-fn held_in(checked: &Checked<'_>, job: &JobRecord, e: &crate::environment::Environment) -> u64 {
-    let state = &checked.snapshot.state;
-    let inside = |r: &&crate::store::ReplicaRecord| {
-        state.hosts.get(&r.host).is_some_and(|h| &h.facts.environment == e)
-    };
-    state.replicas_of(job.id).filter(inside).map(|r| r.gpu_uuids.len() as u64).sum()
 }

@@ -69,8 +69,6 @@ pub struct PoolHost {
     pub host: HostId,
     /// Unreserved devices in index order; empty when the host takes no work.
     pub free: Vec<String>,
-    /// Devices that the job itself holds, by owner: a recreate may count on them.
-    pub held: BTreeMap<crate::ids::JobId, Vec<String>>,
 }
 
 /// Hosts of one kind.
@@ -80,8 +78,6 @@ pub struct Pool {
     pub key: PoolKey,
     /// Hosts that take work, in order of id.
     pub hosts: Vec<PoolHost>,
-    /// Devices in all of them, reserved or not.
-    pub n_gpus_total: u32,
 }
 
 impl Pool {
@@ -112,15 +108,9 @@ impl Pools {
         let reserved = snapshot.reserved_devices();
         let mut by_key: BTreeMap<PoolKey, Vec<PoolHost>> = BTreeMap::new();
         for host in snapshot.state.hosts.values().filter(|h| snapshot.takes_work(h)) {
-            by_key.entry(PoolKey::of(&host.facts)).or_default().push(pool_host(
-                snapshot, host, &reserved,
-            ));
+            by_key.entry(PoolKey::of(&host.facts)).or_default().push(pool_host(host, &reserved));
         }
-        let pools = by_key.into_iter().map(|(key, hosts)| Pool {
-            n_gpus_total: key.n_gpus * hosts.len() as u32,
-            key,
-            hosts,
-        });
+        let pools = by_key.into_iter().map(|(key, hosts)| Pool { key, hosts });
         Self { pools: pools.collect() }
     }
 
@@ -136,23 +126,13 @@ impl Pools {
         let of_environment = self.pools.iter().filter(|p| &p.key.environment == environment);
         of_environment.map(|p| p.free_pieces(1)).sum()
     }
-
-    /// Environments that take work.
-    #[must_use]
-    pub fn environments(&self) -> BTreeSet<&Environment> {
-        self.pools.iter().map(|p| &p.key.environment).collect()
-    }
 }
 
-fn pool_host(snapshot: &Snapshot, host: &HostRecord, reserved: &BTreeSet<&str>) -> PoolHost {
+fn pool_host(host: &HostRecord, reserved: &BTreeSet<&str>) -> PoolHost {
     let mut gpus: Vec<_> = host.facts.gpus.iter().collect();
     gpus.sort_by(|a, b| a.index.cmp(&b.index).then_with(|| a.uuid.cmp(&b.uuid)));
     let free = gpus.iter().filter(|g| !reserved.contains(g.uuid.as_str()));
-    let mut held: BTreeMap<_, Vec<String>> = BTreeMap::new();
-    for replica in snapshot.state.replicas.values().filter(|r| r.host == host.facts.host) {
-        held.entry(replica.job).or_default().extend(replica.gpu_uuids.iter().cloned());
-    }
-    PoolHost { host: host.facts.host.clone(), free: free.map(|g| g.uuid.clone()).collect(), held }
+    PoolHost { host: host.facts.host.clone(), free: free.map(|g| g.uuid.clone()).collect() }
 }
 
 /// Rows that `n_chains` chains of `size` GPUs take in a pool, ascending.
@@ -165,32 +145,6 @@ pub fn row_uses(pool_index: usize, size: u32, n_chains: u32) -> Vec<(usize, u64)
         .map(|(level, piece)| {
             let pieces = u64::from(n_chains) * u64::from(size / piece);
             (pool_index * CHAIN_SIZES.len() + level, pieces)
-        })
-        .collect()
-}
-
-/// The same for a recreate, whose own devices are free by then. Never negative: what the job
-/// gives up this tick is not there for others before it has gone.
-#[must_use]
-pub fn recreate_uses(
-    pools: &Pools,
-    pool_index: usize,
-    chains: (u32, u32),
-    job: crate::ids::JobId,
-) -> Vec<(usize, u64)> {
-    let (size, n_chains) = chains;
-    let Some(pool) = pools.pools.get(pool_index) else { return Vec::new() };
-    let pieces_with_own = |piece: u32| -> u64 {
-        let of_host = |h: &PoolHost| h.free.len() + h.held.get(&job).map_or(0, Vec::len);
-        pool.hosts.iter().map(|h| of_host(h) as u64 / u64::from(piece)).sum()
-    };
-    row_uses(pool_index, size, n_chains)
-        .into_iter()
-        .filter_map(|(row, pieces)| {
-            let piece = CHAIN_SIZES[row % CHAIN_SIZES.len()];
-            let own = pieces_with_own(piece) - pool.free_pieces(piece);
-            let net = pieces.saturating_sub(own);
-            (net > 0).then_some((row, net))
         })
         .collect()
 }
