@@ -1,9 +1,12 @@
 //! S4, the deterministic planner: enumerate, size, select jointly, place. Always there, always
 //! runs. Not the language-model planner, which has to beat this one. Spec §10.
 
+mod bid;
 mod context;
 pub mod enumerate;
+mod explain;
 pub mod forecast;
+mod plan;
 pub mod pools;
 pub mod scoring;
 pub mod select;
@@ -16,3 +19,4 @@ pub mod workload;
 mod test_world;
 
 pub use context::PlanningContext;
+pub use plan::plan;

@@ -32,8 +32,24 @@ pub struct Scorer<'a> {
     pub context: &'a PlanningContext<'a>,
     /// Weights, radius, residuals and beliefs of this tick.
     pub snapshot: &'a Snapshot,
-    /// Beliefs as the catalog seeds them.
-    pub seeds: &'a BTreeMap<BeliefKey, Belief>,
+    /// Beliefs as they stand: the catalog's seeds, moved by what was learned.
+    pub beliefs: &'a BTreeMap<BeliefKey, Belief>,
+}
+
+/// Beliefs of a snapshot: every seed of the causal model plus what its events moved.
+#[must_use]
+pub fn current_beliefs(
+    snapshot: &Snapshot,
+    context: &PlanningContext<'_>,
+) -> BTreeMap<BeliefKey, Belief> {
+    let moved = &snapshot.state.beliefs;
+    let seeds = context.causal.seed_beliefs().into_iter();
+    seeds
+        .map(|(key, seed)| {
+            let belief = moved.get(&key).map_or(seed, |m| m.from_seed(seed));
+            (key, belief)
+        })
+        .collect()
 }
 
 /// Which residuals speak about a ladder: those of its first rank's mechanism and GPU.
@@ -81,9 +97,8 @@ impl Scorer<'_> {
     pub fn mechanism(&self, record: &JobRecord, rank: &Rank) -> Option<String> {
         let speaking = applicable(self.context.causal, &features(record, rank), None);
         let confidence = |id: &str| {
-            let key = BeliefKey::Mechanism(id.to_owned());
-            let moved = self.snapshot.state.beliefs.get(&key.to_string());
-            moved.or_else(|| self.seeds.get(&key)).map_or(0.0, |b| b.mean())
+            let belief = self.beliefs.get(&BeliefKey::Mechanism(id.to_owned()));
+            belief.map_or(0.0, |b| b.mean())
         };
         let best = speaking.into_iter().map(|a| (confidence(&a.id), a.id));
         best.max_by(|a, b| a.0.total_cmp(&b.0).then_with(|| b.1.cmp(&a.1))).map(|(_, id)| id)
