@@ -65,6 +65,8 @@ struct RankWatch {
 pub struct Observatory {
     ranks: BTreeMap<RankKey, RankWatch>,
     edges: EdgesTable,
+    /// Bucket-edge tables that could not be taken in.
+    pub refused_edge_sets: u64,
     /// Generated tokens per job since they were last taken.
     tokens: BTreeMap<JobId, u64>,
 }
@@ -80,7 +82,7 @@ impl Observatory {
         windows: Vec<Window>,
     ) {
         // A table that is full refuses further edges; their histograms then read as absent.
-        drop(self.edges.extend(edges));
+        self.refused_edge_sets += u64::from(self.edges.extend(edges).is_err());
         let mut by_rank: BTreeMap<RankKey, Vec<Window>> = BTreeMap::new();
         for window in windows {
             let Some(replica) = state.replicas.get(&window.replica) else { continue };
