@@ -23,7 +23,7 @@ pub struct SlowUpdateInput<'a> {
     pub earlier_rows: &'a [EvidenceRow],
     /// Decided rows per mechanism over its life, by id.
     pub decided_rows: &'a BTreeMap<String, u32>,
-    /// Beliefs before this tick.
+    /// Every belief before this tick: seed plus the sum of its events.
     pub beliefs: &'a BTreeMap<BeliefKey, Belief>,
     /// Adaptive variables before this tick.
     pub state: &'a SlowState,

@@ -271,6 +271,9 @@ impl ServerState {
         replica: &ReplicaRecord,
         holders: &mut Holders,
     ) -> Result<(), TxRefusal> {
+        if !self.jobs.contains_key(&replica.job) {
+            return Err(TxRefusal::Conflict(format!("there is no job {}", replica.job)));
+        }
         let stored = self.replicas.get(&replica.id);
         if let Some(owner) = stored.map(|r| r.job).filter(|owner| *owner != replica.job) {
             return Err(TxRefusal::Conflict(format!(

@@ -20,16 +20,15 @@ const QUIT_TIMEOUT: Duration = Duration::from_secs(5);
 /// How much of the log an error carries.
 const TAIL_BYTES: u64 = 4_000;
 
-/// Ends the server when its owner dies, however it dies: the pipe closes. The line `done` says that
-/// there is nothing to end. $1 the server, $2 its data folder, $3 a folder to remove or nothing.
+/// Ends the server when its owner dies, however it dies: the pipe closes. The line `keep` says that
+/// there is nothing to do. $1 the server, $2 its data folder, $3 a folder to remove or nothing.
 const WATCHDOG: &str = r#"
 trap '' INT TERM HUP
 read -r word
-if [ "$word" != done ]; then
-  if [ "$(head -n 1 "$2/postmaster.pid" 2>/dev/null)" = "$1" ]; then kill -INT "$1"; fi
-  n=0
-  while kill -0 "$1" 2>/dev/null && [ "$n" -lt 100 ]; do n=$((n + 1)); sleep 0.1; done
-fi
+if [ "$word" = keep ]; then exit 0; fi
+if [ "$(head -n 1 "$2/postmaster.pid" 2>/dev/null)" = "$1" ]; then kill -INT "$1"; fi
+n=0
+while kill -0 "$1" 2>/dev/null && [ "$n" -lt 100 ]; do n=$((n + 1)); sleep 0.1; done
 if [ -n "$3" ]; then rm -rf "$3"; fi
 "#;
 
@@ -40,7 +39,10 @@ pub struct RunningPostgres {
     watchdog: Child,
     cluster: PrivateCluster,
     log_start: u64,
+    /// The process is gone and waited for.
     over: bool,
+    /// It once accepted connections; a failed start leaves a throwaway cluster for the next try.
+    was_ready: bool,
 }
 
 impl RunningPostgres {
@@ -76,9 +78,16 @@ impl RunningPostgres {
                 return Err(error);
             }
         };
-        let mut running =
-            Self { child, watchdog, cluster: cluster.clone(), log_start, over: false };
+        let mut running = Self {
+            child,
+            watchdog,
+            cluster: cluster.clone(),
+            log_start,
+            over: false,
+            was_ready: false,
+        };
         running.wait_until_ready(deadline)?;
+        running.was_ready = true;
         Ok(running)
     }
 
@@ -165,8 +174,9 @@ impl RunningPostgres {
     fn release_watchdog(&mut self) {
         use std::io::Write;
         if let Some(mut pipe) = self.watchdog.stdin.take() {
+            let keep = self.over && !(self.was_ready && self.cluster.settings.remove_after);
             // A watchdog that is gone needs no word.
-            let _gone = pipe.write_all(if self.over { b"done\n" } else { b"\n" });
+            let _gone = pipe.write_all(if keep { b"keep\n" } else { b"\n" });
         }
         let _status = self.watchdog.wait();
     }
