@@ -269,8 +269,8 @@ async fn look_back(
     observatory: &Mutex<Observatory>,
 ) -> anyhow::Result<()> {
     let since = utc_now().plus_seconds(-LOOKBACK_SECONDS);
-    let stored = store.windows_since(since).await.context("read recent telemetry")?;
-    let (windows, edges) = crate::agents::telemetry::restored(&stored);
+    let stored = store.windows_since((since, utc_now()), u32::MAX).await.context("read recent telemetry")?;
+    let (windows, edges) = crate::agents::stored::restored(&stored);
     let mut observatory = lock(observatory);
     observatory.add(state, world.catalog, &edges, windows);
     // Tokens of windows from before the newest tick are in the jobs' counts already.
