@@ -1,0 +1,209 @@
+//! Telemetry in: decode, store once, show to the observatory, acknowledge. In that order.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use koi_core::catalog::Catalog;
+use koi_core::ids::{HostId, JobId, ReplicaId};
+use koi_core::telemetry::histogram::EdgesTable;
+use koi_core::telemetry::window::Window;
+use koi_core::tick::observatory::Observatory;
+use koi_proto::convert::telemetry::WindowDecoder;
+use koi_proto::v1;
+use koi_proto::v1::server_message::Message as ToAgent;
+use tokio::sync::mpsc;
+use tokio_util::task::TaskTracker;
+
+use crate::core_loop::{Core, utc_now};
+use crate::observability::Metric;
+use super::stored::to_stored;
+use crate::store::{Store, TelemetryBatch, TelemetryGap};
+use crate::tick::run::lock;
+
+/// Batches of one agent that may wait; the agent sends again what was not acknowledged.
+const BACKLOG: usize = 64;
+/// Pause before a batch is tried again while the database is away.
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
+/// Most windows of one batch.
+const MAX_WINDOWS: usize = 512;
+
+/// Where telemetry goes.
+#[derive(Clone)]
+pub struct Ingest {
+    /// The database.
+    pub store: Store,
+    /// What the tick looks at.
+    pub observatory: Arc<Mutex<Observatory>>,
+    /// Who knows which replica belongs to whom.
+    pub core: Core,
+    /// Closed world.
+    pub catalog: &'static Catalog,
+    /// Tasks that have to end before the server does.
+    pub tasks: TaskTracker,
+}
+
+/// The receiving end of one stream's telemetry.
+pub struct IngestHandle {
+    queue: mpsc::Sender<Offer>,
+}
+
+enum Offer {
+    Dictionary(v1::Dictionary),
+    Batch(v1::Telemetry),
+}
+
+type Outbound = mpsc::Sender<Result<v1::ServerMessage, tonic::Status>>;
+
+impl Ingest {
+    /// Starts the telemetry of a stream; it ends with the handle.
+    #[must_use]
+    pub fn open(&self, host: HostId, outbound: Outbound) -> IngestHandle {
+        let (queue, inbox) = mpsc::channel(BACKLOG);
+        let worker =
+            Worker { ingest: self.clone(), host, outbound, decoder: WindowDecoder::default() };
+        self.tasks.spawn(worker.run(inbox));
+        IngestHandle { queue }
+    }
+}
+
+impl IngestHandle {
+    /// Names of series; must not be lost, so a full queue drops it together with what follows: the
+    /// windows that use it are refused and the agent starts a new stream.
+    pub fn dictionary(&mut self, dictionary: v1::Dictionary) {
+        self.push(Offer::Dictionary(dictionary));
+    }
+
+    /// A batch; dropped when too many wait, and then not acknowledged.
+    pub fn offer(&mut self, batch: v1::Telemetry) {
+        self.push(Offer::Batch(batch));
+    }
+
+    fn push(&mut self, offer: Offer) {
+        if self.queue.try_send(offer).is_err() {
+            Metric::TelemetryDroppedTotal.count(1, Some(("reason", "backlog")));
+        }
+    }
+}
+
+struct Worker {
+    ingest: Ingest,
+    host: HostId,
+    outbound: Outbound,
+    decoder: WindowDecoder,
+}
+
+impl Worker {
+    async fn run(mut self, mut inbox: mpsc::Receiver<Offer>) {
+        while let Some(offer) = inbox.recv().await {
+            match offer {
+                Offer::Dictionary(dictionary) => self.decoder.learn(dictionary),
+                Offer::Batch(batch) => {
+                    if !self.take(batch).await {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    /// False when the stream has ended.
+    async fn take(&mut self, batch: v1::Telemetry) -> bool {
+        let windows = self.decode(&batch);
+        let owners = self.owners(&windows).await;
+        let now = utc_now();
+        let row = |w: &Window| {
+            let job = owners.get(&w.replica).copied();
+            to_stored(&self.host, job, w, self.decoder.edges(), now)
+        };
+        let mut stored = TelemetryBatch {
+            seq: batch.seq,
+            windows: windows.iter().map(row).collect(),
+            gap: batch.gap.map(|g| TelemetryGap {
+                from_seq: g.from_seq,
+                to_seq: g.to_seq,
+                n_lost: g.n_lost,
+            }),
+        };
+        let Some(seq) = self.store(&batch.agent_boot, &mut stored).await else { return false };
+        self.show(windows).await;
+        let ack = v1::TelemetryAck { agent_boot: batch.agent_boot, seq };
+        let message = v1::ServerMessage { message: Some(ToAgent::Ack(ack)) };
+        self.outbound.send(Ok(message)).await.is_ok()
+    }
+
+    /// Which job each replica belongs to; unknown ones are stored without.
+    async fn owners(&self, windows: &[Window]) -> BTreeMap<ReplicaId, JobId> {
+        let wanted: Vec<ReplicaId> = windows.iter().map(|w| w.replica.clone()).collect();
+        let owners = self.ingest.core.read(move |m| {
+            let known = wanted.into_iter().filter_map(|id| {
+                let job = m.state().replicas.get(&id)?.job;
+                Some((id, job))
+            });
+            known.collect()
+        });
+        owners.await.unwrap_or_default()
+    }
+
+    /// Stores a batch, however long the database is away; `None` when the stream has ended. A
+    /// batch that breaks a bound is stored empty, so that the spool does not stick at it.
+    async fn store(&self, boot: &str, batch: &mut TelemetryBatch) -> Option<u64> {
+        loop {
+            let append = std::slice::from_ref(&*batch);
+            match self.ingest.store.telemetry_append(&self.host, boot, append).await {
+                Ok(seq) => {
+                    Metric::TelemetryWindowsTotal.count(batch.windows.len() as u64, None);
+                    return Some(seq);
+                }
+                Err(error) if error.is_transient() => {
+                    if self.outbound.is_closed() {
+                        return None;
+                    }
+                    tokio::time::sleep(RETRY_PAUSE).await;
+                }
+                Err(error) => {
+                    tracing::error!(%error, host_id = %self.host, "telemetry was refused");
+                    Metric::TelemetryDroppedTotal.count(1, Some(("reason", "refused")));
+                    if batch.windows.is_empty() {
+                        return None;
+                    }
+                    batch.windows.clear();
+                }
+            }
+        }
+    }
+
+    fn decode(&self, batch: &v1::Telemetry) -> Vec<Window> {
+        let decoded = batch.windows.iter().take(MAX_WINDOWS).map(|w| self.decoder.decode(w));
+        let mut windows = Vec::with_capacity(batch.windows.len());
+        for result in decoded {
+            match result {
+                Ok(window) => windows.push(window),
+                Err(error) => {
+                    tracing::warn!(%error, host_id = %self.host, "a window was left out");
+                    Metric::TelemetryDroppedTotal.count(1, Some(("reason", "malformed")));
+                }
+            }
+        }
+        windows
+    }
+
+    /// Shows stored windows to the next tick; the observatory knows those it has seen.
+    async fn show(&self, windows: Vec<Window>) {
+        if windows.is_empty() {
+            return;
+        }
+        let mut edges = EdgesTable::default();
+        if edges.extend(self.decoder.edges()).is_err() {
+            Metric::TelemetryDroppedTotal.count(1, Some(("reason", "edges")));
+        }
+        let observatory = self.ingest.observatory.clone();
+        let catalog = self.ingest.catalog;
+        let shown = self.ingest.core.read(move |machine| {
+            lock(&observatory).add(machine.state(), catalog, &edges, windows);
+        });
+        if shown.await.is_err() {
+            tracing::debug!("the server is stopping");
+        }
+    }
+}
