@@ -5,6 +5,7 @@
 //! in the text, or [`Catalog::embedded`] uses the text compiled in. White paper V1, Appendix C;
 //! spec §3; layout-and-style 4.2 and 4.3.
 
+mod check;
 mod engine;
 mod feature;
 mod hardware;
@@ -151,7 +152,9 @@ impl Catalog {
     /// The GPU type of an id or of a name that a driver reports; letter case does not matter.
     #[must_use]
     pub fn gpu_type(&self, name: &str) -> Option<&GpuType> {
-        self.gpu_types.get(name).or_else(|| self.gpu_types.values().find(|g| g.is_called(name)))
+        self.gpu_types
+            .get(name)
+            .or_else(|| self.gpu_types.values().find(|g| g.is_called(name)))
     }
 
     /// All GPU types in order of id.
@@ -185,7 +188,10 @@ impl Catalog {
     /// The planner-set feature nearest to a wrong name.
     #[must_use]
     pub fn nearest_knob(&self, wrong: &str) -> Option<&str> {
-        let knobs = self.features.values().filter(|f| f.set_by == SetBy::Planner);
+        let knobs = self
+            .features
+            .values()
+            .filter(|f| f.set_by == SetBy::Planner);
         nearest(wrong, knobs.flat_map(Feature::names))
     }
 }

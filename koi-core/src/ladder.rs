@@ -1,13 +1,17 @@
 //! Chains, ranks and ladders: what a job runs as. White paper V1, Problem Formulation.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use crate::configuration::Configuration;
 use crate::environment::Environment;
 use crate::ids::Generation;
 use crate::score::SigmaTerms;
+use crate::score::dro::Band;
 use crate::surrogate::Prediction;
 use crate::time::UtcMicros;
+use crate::variables::Outcome;
 
 /// A rung: chain spec c = (e, x) with replica count n.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -65,6 +69,9 @@ impl Ladder {
 pub struct Promise {
     /// One prediction per rank, at the mean rate of the plan.
     pub ranks: Vec<Prediction>,
+    /// The band around each predicted outcome of each rank, from the residuals of that moment
+    /// ([`crate::experience::Experience::residuals`]); coverage is counted against it.
+    pub bands: Vec<BTreeMap<Outcome, Band>>,
     /// Roll-up over the ranks.
     pub outcomes: crate::variables::OutcomeValues,
     /// Every term of the score at decision time.

@@ -7,7 +7,9 @@
 mod arithmetic;
 mod config_json;
 mod dtype;
+mod moe_json;
 mod quantization;
+mod reader;
 
 #[cfg(test)]
 mod tests;

@@ -5,6 +5,7 @@
 
 pub mod dro;
 pub mod eig;
+pub mod residual_pool;
 pub mod sigma;
 pub mod switch_cost;
 pub mod tchebycheff;
@@ -12,8 +13,9 @@ pub mod tchebycheff;
 #[cfg(test)]
 pub(crate) mod vectors;
 
-pub use dro::{DroInput, ObjectiveLimit, SloRisk};
+pub use dro::{Band, DroInput, LimitAtRisk, ObjectiveLimit, SloRisk, slo_risk};
 pub use eig::Eig;
-pub use sigma::{Baseline, SigmaTerms};
-pub use switch_cost::{SwitchCost, SwitchCostInput};
+pub use residual_pool::ResidualPool;
+pub use sigma::{Baseline, SigmaTerms, SigmaWeights};
+pub use switch_cost::{NotPriced, StoppedPart, SwitchCost, SwitchCostInput, switch_cost};
 pub use tchebycheff::{Exploit, TchebycheffInput, exploit};

@@ -11,6 +11,7 @@ pub mod ideal_point;
 pub mod regret;
 pub mod state;
 pub mod swap_budget;
+pub mod update;
 pub mod weights;
 
 #[cfg(test)]

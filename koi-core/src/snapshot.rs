@@ -41,6 +41,8 @@ pub struct Snapshot {
     pub state: ServerState,
     /// How long each agent has been silent; a host that is not named never connected.
     pub liveness: BTreeMap<HostId, Liveness>,
+    /// What stored evidence says; filled by S1.
+    pub experience: crate::experience::Experience,
     /// What was measured; filled by S1.
     pub measured: BTreeMap<JobId, MeasuredJob>,
 }

@@ -14,7 +14,7 @@ pub use records::{
     AuditRecord, Endpoint, JobRecord, JobState, PlanRecord, ReplicaPhase, ReplicaRecord,
     ReplicaRole, RequestRecord, Rollout, RolloutKind,
 };
-pub use state::{BeliefSum, ServerState, TxRefusal};
+pub use state::{BeliefMove, ServerState, TxRefusal};
 
 use serde::{Deserialize, Serialize};
 

@@ -11,7 +11,8 @@ pub mod update_table;
 
 pub use cusum::{Cusum, Verdict, cusum};
 pub use evidence::{
-    EvidenceRow, Exercise, MechanismVerdict, RankValidationInput, VariableVerdict, validate_rank,
+    EvidenceRow, Exercise, MechanismVerdict, Promise, RankValidationInput, VariableVerdict,
+    validate_rank,
 };
 pub use icp::Icp;
 pub use quadrant::Quadrant;

@@ -3,6 +3,7 @@
 pub mod admin;
 pub mod beliefs;
 pub mod encode;
+mod explain;
 pub mod fleet;
 pub mod jobs;
 pub mod paging;

@@ -3,3 +3,4 @@
 
 pub mod agents;
 pub mod environment;
+pub mod telemetry;

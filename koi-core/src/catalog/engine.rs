@@ -32,14 +32,22 @@ pub struct NotAVersion {
 impl FromStr for EngineVersion {
     type Err = NotAVersion;
     fn from_str(text: &str) -> Result<Self, NotAVersion> {
-        let bad = || NotAVersion { text: text.chars().take(40).collect() };
+        let bad = || NotAVersion {
+            text: text.chars().take(40).collect(),
+        };
         let release = text.split(['+', '-']).next().unwrap_or("");
         let numbers: Option<Vec<u32>> = release.split('.').map(|n| n.parse().ok()).collect();
         match numbers.as_deref() {
-            Some([major, minor]) => Ok(Self { major: *major, minor: *minor, patch: 0 }),
-            Some([major, minor, patch]) => {
-                Ok(Self { major: *major, minor: *minor, patch: *patch })
-            }
+            Some([major, minor]) => Ok(Self {
+                major: *major,
+                minor: *minor,
+                patch: 0,
+            }),
+            Some([major, minor, patch]) => Ok(Self {
+                major: *major,
+                minor: *minor,
+                patch: *patch,
+            }),
             _ => Err(bad()),
         }
     }
@@ -125,6 +133,8 @@ impl EngineFlags {
     /// The row that writes a feature in a version.
     #[must_use]
     pub fn row(&self, feature: &str, version: EngineVersion) -> Option<&FlagRow> {
-        self.flags.iter().find(|row| row.feature == feature && row.exists_in(version))
+        self.flags
+            .iter()
+            .find(|row| row.feature == feature && row.exists_in(version))
     }
 }

@@ -44,7 +44,8 @@ pub struct Fit {
     pub bandwidth_fraction: f64,
     /// Share of the link bandwidth that all-reduces reach.
     pub link_fraction: f64,
-    /// Time of one all-reduce beyond its bytes, in microseconds.
+    /// Time of one all-reduce between two GPUs beyond its bytes, in microseconds; every doubling
+    /// of the group adds half of it.
     pub allreduce_latency_us: f64,
     /// Time of one engine step beyond the roofline with captured graphs, in milliseconds.
     pub step_overhead_ms: f64,
@@ -91,14 +92,19 @@ impl GpuType {
     #[must_use]
     pub fn is_called(&self, name: &str) -> bool {
         self.id.eq_ignore_ascii_case(name)
-            || self.aliases.iter().any(|alias| alias.eq_ignore_ascii_case(name))
+            || self
+                .aliases
+                .iter()
+                .any(|alias| alias.eq_ignore_ascii_case(name))
     }
 
     /// The link that tensor parallelism inside one host uses, and its bytes per second one way.
     #[must_use]
     pub fn best_link(&self) -> (Link, f64) {
         self.nvlink_bytes_per_second
-            .map_or((Link::Pcie, self.pcie_bytes_per_second), |bytes| (Link::Nvlink, bytes))
+            .map_or((Link::Pcie, self.pcie_bytes_per_second), |bytes| {
+                (Link::Nvlink, bytes)
+            })
     }
 
     /// Dense peak for weights of a format; formats that the device cannot compute in are widened

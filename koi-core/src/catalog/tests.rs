@@ -48,16 +48,31 @@ fn names_and_aliases_resolve() {
     for (name, kind, id) in [
         ("tensor_parallel_size", VariableKind::Feature, "tp"),
         ("max_num_seq", VariableKind::Feature, "max_num_seqs"),
-        ("gpu_mem_util", VariableKind::Feature, "gpu_memory_utilization"),
+        (
+            "gpu_mem_util",
+            VariableKind::Feature,
+            "gpu_memory_utilization",
+        ),
         ("pd_inbalance", VariableKind::Mediator, "pd_imbalance"),
-        ("throughput_token_per_sec", VariableKind::Outcome, "throughput_tokens_per_sec"),
-        ("total_token_budget", VariableKind::Feature, "total_token_budget"),
+        (
+            "throughput_token_per_sec",
+            VariableKind::Outcome,
+            "throughput_tokens_per_sec",
+        ),
+        (
+            "total_token_budget",
+            VariableKind::Feature,
+            "total_token_budget",
+        ),
     ] {
         assert_eq!(catalog.kind_of(name), Some(kind), "{name}");
         assert_eq!(catalog.canonical(name), Some(id), "{name}");
     }
     assert_eq!(catalog.kind_of("nonsense"), None);
-    assert_eq!(catalog.mediator_named("pd_inbalance"), Some(Mediator::PdImbalance));
+    assert_eq!(
+        catalog.mediator_named("pd_inbalance"),
+        Some(Mediator::PdImbalance)
+    );
     assert_eq!(catalog.nearest_name("kv_cache_utl"), Some("kv_cache_util"));
 }
 
@@ -82,9 +97,16 @@ fn drivers_names_find_the_gpu_type() {
         ("a10g", "A10G"),
         ("CPU", "CPU"),
     ] {
-        assert_eq!(catalog.gpu_type(name).map(|g| g.id.as_str()), Some(id), "{name}");
+        assert_eq!(
+            catalog.gpu_type(name).map(|g| g.id.as_str()),
+            Some(id),
+            "{name}"
+        );
     }
-    assert!(catalog.gpu_type("NVIDIA H100").is_none(), "a guess is not a match");
+    assert!(
+        catalog.gpu_type("NVIDIA H100").is_none(),
+        "a guess is not a match"
+    );
 }
 
 #[test]
@@ -98,7 +120,10 @@ fn peaks_are_dense() {
 /// One broken catalog and the words that its refusal must contain.
 fn check_refused(words: &[&str], change: impl FnOnce(&mut Texts)) {
     let problems = embedded_with(change).unwrap_err();
-    let text: String = problems.iter().map(|p| format!("{}: {}\n", p.field, p.message)).collect();
+    let text: String = problems
+        .iter()
+        .map(|p| format!("{}: {}\n", p.field, p.message))
+        .collect();
     for word in words {
         assert!(text.contains(word), "{word} in {text}");
     }
@@ -113,21 +138,30 @@ fn broken_catalogs_are_refused() {
         }
     };
     check_refused(&["kv_cache_util", "twice"], |t| {
-        replace("aliases = [\"max_num_seq\"]", "aliases = [\"kv_cache_util\"]")(&mut t.features);
+        replace(
+            "aliases = [\"max_num_seq\"]",
+            "aliases = [\"kv_cache_util\"]",
+        )(&mut t.features);
     });
     check_refused(&["max_num_seqs.default", "from 1 to 4096"], |t| {
         replace("default = 256", "default = 0")(&mut t.features);
     });
     check_refused(&["block_size.unit", "furlongs"], |t| {
         let at = t.features.find("id = \"block_size\"").unwrap();
-        let tail = t.features.split_off(at).replacen("unit = \"tokens\"", "unit = \"furlongs\"", 1);
+        let tail = t
+            .features
+            .split_off(at)
+            .replacen("unit = \"tokens\"", "unit = \"furlongs\"", 1);
         t.features.push_str(&tail);
     });
     check_refused(&["queue_depth", "has no row", "queue_deepness"], |t| {
         replace("id = \"queue_depth\"", "id = \"queue_deepness\"")(&mut t.mediators);
     });
     check_refused(&["slo_margin.maximise"], |t| {
-        *t = Texts { outcomes: t.outcomes.replace("maximise = true", "maximise = false"), ..Texts::default() };
+        *t = Texts {
+            outcomes: t.outcomes.replace("maximise = true", "maximise = false"),
+            ..Texts::default()
+        };
     });
     check_refused(&["tp.no_flag", "says why not"], |t| {
         replace("feature = \"tp\"", "feature = \"gpu_type\"")(&mut t.engine_vllm);
@@ -170,11 +204,20 @@ fn versions_compare_as_numbers() {
 #[test]
 fn conditions_compare_numbers_and_names() {
     let holds = |op, left: Value, right: Value| {
-        Condition { feature: "tp".to_owned(), op, value: right }.holds(&left)
+        Condition {
+            feature: "tp".to_owned(),
+            op,
+            value: right,
+        }
+        .holds(&left)
     };
     assert!(holds(Operator::AtLeast, Value::Int(4), Value::Float(2.0)));
     assert!(holds(Operator::Equal, Value::Int(1), Value::Float(1.0)));
     assert!(holds(Operator::NotEqual, "a".into(), "b".into()));
     assert!(!holds(Operator::AtMost, "a".into(), "b".into()));
-    assert!(!holds(Operator::AtLeast, Value::Float(f64::NAN), Value::Int(1)));
+    assert!(!holds(
+        Operator::AtLeast,
+        Value::Float(f64::NAN),
+        Value::Int(1)
+    ));
 }

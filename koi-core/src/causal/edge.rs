@@ -169,7 +169,8 @@ impl EdgeRow {
     }
 
     fn ends(&self, kind_of: KindOf<'_>) -> Result<EdgeEnds, String> {
-        let kind = |name: &str| kind_of(name).ok_or_else(|| format!("{name:?} is no variable"));
+        let kind =
+            |name: &str| kind_of(name).ok_or_else(|| format!("{name:?} is the id of no variable"));
         let mediator = |name: &str| {
             Mediator::from_name(name)
                 .ok_or_else(|| format!("write {name:?} by its id, not an alias"))

@@ -10,8 +10,9 @@ use serde::Deserialize;
 use super::belief::{Belief, BeliefKey};
 use super::edge::{Edge, EdgeRow, KindOf};
 use super::mechanism::{Mechanism, MechanismDraft, MechanismStatus};
+use crate::catalog::Catalog;
 use crate::lifecycle;
-use crate::variables::Mediator;
+use crate::variables::{Mediator, VariableKind};
 use crate::violation::{FieldViolation, Violations};
 
 const EDGES: &str = include_str!("../../../configs/catalog/edges.toml");
@@ -22,6 +23,15 @@ const MECHANISMS: &str = include_str!("../../../configs/catalog/mechanisms.toml"
 pub struct CausalModel {
     edges: BTreeMap<String, Edge>,
     mechanisms: BTreeMap<String, Mechanism>,
+}
+
+/// The layer of a name that is an id; an alias has none, since rows and values go by ids and an
+/// edge or a condition on an alias would never meet a value.
+#[must_use]
+pub fn id_kind(catalog: &Catalog, name: &str) -> Option<VariableKind> {
+    catalog
+        .kind_of(name)
+        .filter(|_| catalog.canonical(name) == Some(name))
 }
 
 #[derive(Deserialize)]
@@ -37,12 +47,12 @@ struct MechanismFile {
 }
 
 impl CausalModel {
-    /// The model of the catalog that ships with the program.
+    /// The edges and mechanisms that ship with the program, over this catalog.
     ///
     /// # Errors
     /// As [`Self::load`].
-    pub fn embedded(kind_of: KindOf<'_>) -> Result<Self, Vec<FieldViolation>> {
-        Self::load(EDGES, MECHANISMS, kind_of)
+    pub fn embedded(catalog: &Catalog) -> Result<Self, Vec<FieldViolation>> {
+        Self::load(EDGES, MECHANISMS, &|name| id_kind(catalog, name))
     }
 
     /// Reads edges and mechanisms; seeds pass the same gate as run-time proposals.

@@ -8,6 +8,7 @@ use std::fmt::Write as _;
 use serde::{Deserialize, Serialize};
 
 use super::edge::KindOf;
+use crate::catalog::Value;
 use crate::job::JobClass;
 use crate::variables::VariableKind;
 use crate::violation::Violations;
@@ -27,6 +28,18 @@ pub enum FeatureValue {
     Number(f64),
     /// A name, such as a GPU type.
     Text(String),
+}
+
+impl From<&Value> for FeatureValue {
+    /// Whole numbers and fractions compare alike.
+    fn from(value: &Value) -> Self {
+        match value {
+            Value::Bool(flag) => Self::Flag(*flag),
+            Value::Int(n) => Self::Number(*n as f64),
+            Value::Float(x) => Self::Number(*x),
+            Value::Text(text) => Self::Text(text.clone()),
+        }
+    }
 }
 
 /// What is known of one rank: its job's class and values of features by catalog id.

@@ -3,6 +3,7 @@ use serde::Deserialize;
 
 use super::testing::{kind_of, model};
 use super::*;
+use crate::catalog::Value;
 use crate::job::JobClass;
 use crate::score::vectors;
 use crate::violation::FieldViolation;
@@ -113,6 +114,23 @@ fn effects_that_pass_no_mediator_and_dead_ends_are_refused_together() {
 }
 
 #[test]
+fn an_alias_is_no_end_of_an_edge() {
+    let row = r#"
+        [[edge]]
+        from = "max_num_seq"
+        to = "queue_depth"
+        sign = "+"
+        prior = "EVEN"
+        doc = "Why."
+    "#;
+    assert_eq!(
+        crate::catalog::Catalog::embedded().canonical("max_num_seq"),
+        Some("max_num_seqs")
+    );
+    assert_eq!(problems(row)[0].field, "max_num_seq->queue_depth");
+}
+
+#[test]
 fn mediators_may_not_move_each_other_in_a_circle() {
     let link = |from: &str, to: &str, flag: &str| {
         format!(
@@ -206,6 +224,17 @@ fn applicable_are_the_exact_matches_and_the_committed_one() {
         ["M_admission_queue", "M_batch_amortisation", "M_kv_pressure"]
     );
     assert_eq!(ids(Some("M_nobody")), ids(None));
+}
+
+#[test]
+fn whole_numbers_of_the_catalog_compare_with_fractions() {
+    let model = model();
+    let bubble = &model.mechanism("M_pipeline_bubble").unwrap().scope;
+    let mut values = FeatureValues::default();
+    values.insert("pp", FeatureValue::from(&Value::Int(2)));
+    assert_eq!(bubble.matches(&values), ScopeMatch::Exact);
+    values.insert("pp", FeatureValue::from(&Value::Text("two".to_owned())));
+    assert_eq!(bubble.matches(&values), ScopeMatch::Partial);
 }
 
 #[test]

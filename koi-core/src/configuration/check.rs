@@ -25,7 +25,10 @@ impl Catalog {
     ) -> Result<Configuration, Vec<FieldViolation>> {
         let mut problems = Violations::default();
         if draft.0.len() > MAX_DRAFT_ENTRIES {
-            problems.add("", format!("{} entries; at most {MAX_DRAFT_ENTRIES}", draft.0.len()));
+            problems.add(
+                "",
+                format!("{} entries; at most {MAX_DRAFT_ENTRIES}", draft.0.len()),
+            );
             return Err(problems.into_vec());
         }
         let given = self.given_values(&draft, &mut problems);
@@ -60,7 +63,10 @@ impl Catalog {
                 continue;
             };
             if row.set_by != SetBy::Planner {
-                problems.add(shown, format!("is set by the {}, not by the planner", row.set_by.name()));
+                problems.add(
+                    shown,
+                    format!("is set by the {}, not by the planner", row.set_by.name()),
+                );
                 continue;
             }
             match row.domain.accept(value) {
@@ -94,15 +100,23 @@ impl Catalog {
     ) {
         let all = values.clone();
         let failed = |row: &Feature| {
-            row.applies.iter().find(|c| !all.get(&c.feature).is_some_and(|v| c.holds(v))).cloned()
+            row.applies
+                .iter()
+                .find(|c| !all.get(&c.feature).is_some_and(|v| c.holds(v)))
+                .cloned()
         };
         for row in self.features().filter(|row| all.contains_key(&row.id)) {
-            let Some(condition) = failed(row) else { continue };
+            let Some(condition) = failed(row) else {
+                continue;
+            };
             values.remove(&row.id);
             if given.contains_key(&row.id) {
                 problems.add(
                     row.id.clone(),
-                    format!("does not apply: it needs {} to be other than it is here", condition.feature),
+                    format!(
+                        "does not apply: it needs {} to be other than it is here",
+                        condition.feature
+                    ),
                 );
             }
         }

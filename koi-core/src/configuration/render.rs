@@ -37,9 +37,14 @@ pub fn engine_args(
     refuse_unwritten(catalog, configuration, version, &mut problems);
     let mut arguments = Vec::with_capacity(table.flags.len());
     for row in table.flags.iter().filter(|row| row.exists_in(version)) {
-        let Some(value) = configuration.get(&row.feature) else { continue };
+        let Some(value) = configuration.get(&row.feature) else {
+            continue;
+        };
         if let Err(message) = write(&row.write, value, &mut arguments) {
-            problems.add(row.feature.clone(), format!("{message} in version {version}"));
+            problems.add(
+                row.feature.clone(),
+                format!("{message} in version {version}"),
+            );
         }
     }
     problems.finish(arguments)

@@ -94,7 +94,9 @@ impl Configuration {
                 .text("kvcache_dtype")
                 .and_then(KvDtype::from_name)
                 .unwrap_or(fallback.kv_dtype),
-            prefix_caching: self.flag("prefix_cache_enabled").unwrap_or(fallback.prefix_caching),
+            prefix_caching: self
+                .flag("prefix_cache_enabled")
+                .unwrap_or(fallback.prefix_caching),
             chunked_prefill: self
                 .flag("chunked_prefill_enable")
                 .unwrap_or(fallback.chunked_prefill),
@@ -130,8 +132,14 @@ impl Configuration {
         set("pp", shape.pp.into());
         set("ep", shape.ep.into());
         set("max_num_seqs", shape.max_num_seqs.into());
-        set("max_num_batched_tokens", shape.max_num_batched_tokens.into());
-        set("gpu_memory_utilization", shape.gpu_memory_utilization.into());
+        set(
+            "max_num_batched_tokens",
+            shape.max_num_batched_tokens.into(),
+        );
+        set(
+            "gpu_memory_utilization",
+            shape.gpu_memory_utilization.into(),
+        );
         set("block_size", shape.block_size.into());
         set("weight_dtype", shape.weight_dtype.name().into());
         set("kvcache_dtype", shape.kv_dtype.name().into());

@@ -13,19 +13,35 @@ use crate::model::{KvDtype, WeightDtype};
 const VERSION: &str = "0.32.0";
 
 fn draft(entries: &[(&str, Value)]) -> ConfigurationDraft {
-    ConfigurationDraft(entries.iter().map(|(k, v)| ((*k).to_owned(), v.clone())).collect())
+    ConfigurationDraft(
+        entries
+            .iter()
+            .map(|(k, v)| ((*k).to_owned(), v.clone()))
+            .collect(),
+    )
 }
 
 fn refusals(entries: &[(&str, Value)]) -> String {
-    let problems = Catalog::embedded().configuration(draft(entries)).unwrap_err();
-    problems.iter().map(|p| format!("{}: {}\n", p.field, p.message)).collect()
+    let problems = Catalog::embedded()
+        .configuration(draft(entries))
+        .unwrap_err();
+    problems
+        .iter()
+        .map(|p| format!("{}: {}\n", p.field, p.message))
+        .collect()
 }
 
 #[test]
 fn an_empty_draft_has_all_defaults() {
-    let configuration = Catalog::embedded().configuration(ConfigurationDraft::default()).unwrap();
+    let configuration = Catalog::embedded()
+        .configuration(ConfigurationDraft::default())
+        .unwrap();
     assert_eq!(configuration.shape(), EngineShape::default());
-    assert_eq!(configuration.get("max_model_len"), None, "absent is not zero");
+    assert_eq!(
+        configuration.get("max_model_len"),
+        None,
+        "absent is not zero"
+    );
 }
 
 #[test]
@@ -55,7 +71,8 @@ fn all_refusals_come_back_at_once() {
 #[test]
 fn a_variable_that_does_not_apply_is_refused_when_given_and_left_out_when_not() {
     let text = Catalog::embedded_text();
-    let features = text.features.to_owned() + "
+    let features = text.features.to_owned()
+        + "
 [[feature]]
 id = \"sim_only\"
 family = \"engine\"
@@ -68,12 +85,22 @@ no_flag = \"a knob of a test\"
 applies = [{ feature = \"engine_name\", op = \"==\", value = \"sim\" }]
 doc = \"A knob of the simulated engine.\"
 ";
-    let catalog = Catalog::load(&CatalogText { features: &features, ..text }).unwrap();
-    let problems = catalog.configuration(draft(&[("sim_only", Value::Bool(true))])).unwrap_err();
+    let catalog = Catalog::load(&CatalogText {
+        features: &features,
+        ..text
+    })
+    .unwrap();
+    let problems = catalog
+        .configuration(draft(&[("sim_only", Value::Bool(true))]))
+        .unwrap_err();
     assert!(problems[0].message.contains("engine_name"), "{problems:?}");
-    let without = catalog.configuration(ConfigurationDraft::default()).unwrap();
+    let without = catalog
+        .configuration(ConfigurationDraft::default())
+        .unwrap();
     assert_eq!(without.get("sim_only"), None);
-    let with = catalog.configuration(draft(&[("engine_name", "sim".into())])).unwrap();
+    let with = catalog
+        .configuration(draft(&[("engine_name", "sim".into())]))
+        .unwrap();
     assert_eq!(with.get("sim_only"), Some(&Value::Bool(true)));
 }
 
@@ -98,7 +125,9 @@ fn shapes_round_trip() {
 #[test]
 fn json_round_trips_and_rechecks() {
     let catalog = Catalog::embedded();
-    let configuration = catalog.configuration(draft(&[("tp", Value::Int(2))])).unwrap();
+    let configuration = catalog
+        .configuration(draft(&[("tp", Value::Int(2))]))
+        .unwrap();
     let json = serde_json::to_string(&configuration).unwrap();
     let back: Configuration = serde_json::from_str(&json).unwrap();
     assert_eq!(back, configuration);
@@ -140,11 +169,19 @@ fn the_command_line_is_golden() {
 
 #[test]
 fn versions_outside_the_table_are_refused() {
-    let configuration = Catalog::embedded().configuration(ConfigurationDraft::default()).unwrap();
-    for (version, word) in [("0.9.0", "outside"), ("1.0.0", "outside"), ("latest", "not an engine")]
-    {
+    let configuration = Catalog::embedded()
+        .configuration(ConfigurationDraft::default())
+        .unwrap();
+    for (version, word) in [
+        ("0.9.0", "outside"),
+        ("1.0.0", "outside"),
+        ("latest", "not an engine"),
+    ] {
         let problems = engine_args(Catalog::embedded(), &configuration, version).unwrap_err();
-        assert!(problems[0].message.contains(word), "{version}: {problems:?}");
+        assert!(
+            problems[0].message.contains(word),
+            "{version}: {problems:?}"
+        );
     }
 }
 
@@ -155,13 +192,24 @@ fn a_value_without_a_flag_in_the_version_is_refused() {
         .engine_vllm
         .replacen("oldest = \"0.32.0\"", "oldest = \"0.31.0\"", 1)
         .replacen("bf16 = [\"--kv-cache-dtype=bfloat16\"]\n", "", 1);
-    let catalog = Catalog::load(&CatalogText { engine_vllm: &flags, ..text }).unwrap();
-    let bf16 = catalog.configuration(draft(&[("kvcache_dtype", "bf16".into())])).unwrap();
+    let catalog = Catalog::load(&CatalogText {
+        engine_vllm: &flags,
+        ..text
+    })
+    .unwrap();
+    let bf16 = catalog
+        .configuration(draft(&[("kvcache_dtype", "bf16".into())]))
+        .unwrap();
     let spelled = engine_args(&catalog, &bf16, VERSION).unwrap_err();
     assert_eq!(spelled.len(), 1);
     assert!(spelled[0].message.contains("no spelling"), "{spelled:?}");
     let older = engine_args(&catalog, &bf16, "0.31.0").unwrap_err();
-    assert!(older.iter().any(|p| p.field == "tp" && p.message.contains("no flag")), "{older:?}");
+    assert!(
+        older
+            .iter()
+            .any(|p| p.field == "tp" && p.message.contains("no flag")),
+        "{older:?}"
+    );
 }
 
 /// A legal value of a domain, picked by a number.

@@ -13,9 +13,9 @@ use crate::variables::Mediator;
 use crate::violation::{FieldViolation, Violations};
 
 /// Most edges of one mechanism: beyond that a verdict over its bundle says nothing.
-pub const MAX_EDGES: usize = 32;
+const MAX_EDGES: usize = 32;
 /// Longest narrative in bytes.
-pub const MAX_NARRATIVE_BYTES: usize = 2_000;
+const MAX_NARRATIVE_BYTES: usize = 2_000;
 /// Longest seed id in bytes.
 const MAX_ID_BYTES: usize = 63;
 

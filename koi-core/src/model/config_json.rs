@@ -3,23 +3,22 @@
 //! The text is hostile input. Explicit numbers win over derived ones, `null` means absent, a
 //! nested `text_config` is read, and the source of every number is kept. Spec §2.
 
-use std::collections::BTreeMap;
-
 use serde_json::{Map, Value};
 
+use super::moe_json::read_moe;
 use super::quantization::{Quantization, read_quantization};
-use super::{Architecture, ModelFacts, MoeFacts};
+use super::reader::Reader;
+use super::{Architecture, ModelFacts};
 use crate::violation::{FieldViolation, Violations};
 
 /// Largest config.json that is read; real ones are below 40 KiB.
 const MAX_CONFIG_BYTES: usize = 256 * 1024;
 /// Bounds far above every published model; they keep later products inside u64.
-const MAX_LAYERS: u32 = 1_024;
+pub(super) const MAX_LAYERS: u32 = 1_024;
 const MAX_HEADS: u32 = 4_096;
 const MAX_HEAD_DIM: u32 = 8_192;
-const MAX_WIDTH: u32 = 1 << 18;
+pub(super) const MAX_WIDTH: u32 = 1 << 18;
 const MAX_VOCAB: u32 = 1 << 22;
-const MAX_EXPERTS: u32 = 4_096;
 const MAX_POSITION: u32 = 1 << 27;
 
 impl ModelFacts {
@@ -130,86 +129,6 @@ fn read_architecture(
     }])
 }
 
-/// Reads numbers, remembers where each came from and what was wrong.
-struct Reader<'a> {
-    root: &'a Map<String, Value>,
-    nested: Option<&'a Map<String, Value>>,
-    sources: BTreeMap<String, String>,
-    violations: Violations,
-}
-
-impl<'a> Reader<'a> {
-    fn new(root: &'a Map<String, Value>, nested: Option<&'a Map<String, Value>>) -> Self {
-        Self {
-            root,
-            nested,
-            sources: BTreeMap::new(),
-            violations: Violations::default(),
-        }
-    }
-
-    /// The value of a key, nested first, with its dotted path; `null` is absent.
-    fn find(&self, key: &str) -> Option<(String, &'a Value)> {
-        let inner = self
-            .nested
-            .and_then(|map| map.get(key))
-            .filter(|v| !v.is_null());
-        if let Some(value) = inner {
-            return Some((format!("text_config.{key}"), value));
-        }
-        self.root
-            .get(key)
-            .filter(|v| !v.is_null())
-            .map(|value| (key.to_owned(), value))
-    }
-
-    fn source(&mut self, fact: &str, from: impl Into<String>) {
-        self.sources.insert(fact.to_owned(), from.into());
-    }
-
-    /// A whole number within bounds, or `None` when absent; out of range is a violation.
-    fn optional(&mut self, fact: &str, key: &str, (min, max): (u32, u32)) -> Option<u32> {
-        let (path, value) = self.find(key)?;
-        let number = value.as_u64().and_then(|n| u32::try_from(n).ok());
-        match number.filter(|n| (min..=max).contains(n)) {
-            Some(n) => {
-                self.source(fact, path);
-                Some(n)
-            }
-            None => {
-                self.violations
-                    .add(path, format!("must be a whole number from {min} to {max}"));
-                None
-            }
-        }
-    }
-
-    fn required(&mut self, fact: &str, key: &str, max: u32) -> Option<u32> {
-        if self.find(key).is_none() {
-            self.violations.add(
-                key,
-                format!("missing; write a whole number from 1 to {max}"),
-            );
-            return None;
-        }
-        self.optional(fact, key, (1, max))
-    }
-
-    fn flag(&mut self, fact: &str, key: &str) -> Option<bool> {
-        let (path, value) = self.find(key)?;
-        match value.as_bool() {
-            Some(flag) => {
-                self.source(fact, path);
-                Some(flag)
-            }
-            None => {
-                self.violations.add(path, "must be true or false");
-                None
-            }
-        }
-    }
-}
-
 fn read_facts(reader: &mut Reader<'_>, architecture: Architecture) -> Option<ModelFacts> {
     let layers = reader.required("layers", "num_hidden_layers", MAX_LAYERS);
     let hidden = reader.required("hidden", "hidden_size", MAX_WIDTH);
@@ -304,87 +223,6 @@ fn read_head_dim(
     }
     reader.source("head_dim", "hidden_size / num_attention_heads");
     Some(hidden / heads)
-}
-
-fn read_moe(
-    reader: &mut Reader<'_>,
-    architecture: Architecture,
-    layers: Option<u32>,
-    intermediate: Option<u32>,
-) -> Option<MoeFacts> {
-    let (experts_key, width_key, shared_key) = match architecture {
-        Architecture::Mixtral => ("num_local_experts", None, None),
-        Architecture::Qwen2Moe => (
-            "num_experts",
-            Some("moe_intermediate_size"),
-            Some("shared_expert_intermediate_size"),
-        ),
-        Architecture::Qwen3Moe => ("num_experts", Some("moe_intermediate_size"), None),
-        Architecture::Llama
-        | Architecture::Mistral
-        | Architecture::Qwen2
-        | Architecture::Qwen3
-        | Architecture::Phi3 => return None,
-    };
-    let experts = reader.required("moe.experts", experts_key, MAX_EXPERTS);
-    let used = reader.required("moe.experts_per_token", "num_experts_per_tok", MAX_EXPERTS);
-    let width = match width_key {
-        Some(key) => reader.required("moe.expert_intermediate", key, MAX_WIDTH),
-        None => intermediate,
-    };
-    let shared = match shared_key {
-        Some(key) => Some(reader.required("moe.shared_intermediate", key, MAX_WIDTH)?),
-        None => None,
-    };
-    let sparse_layers = read_sparse_layers(reader, layers?)?;
-    let (experts, used) = (experts?, used?);
-    if used > experts {
-        reader.violations.add(
-            "num_experts_per_tok",
-            format!("{used} exceeds the {experts} experts"),
-        );
-        return None;
-    }
-    Some(MoeFacts {
-        experts,
-        experts_per_token: used,
-        expert_intermediate: width?,
-        shared_intermediate: shared,
-        sparse_layers,
-    })
-}
-
-/// Layers that are routed: every `decoder_sparse_step`-th, except those listed as dense.
-fn read_sparse_layers(reader: &mut Reader<'_>, layers: u32) -> Option<u32> {
-    let step = match reader.find("decoder_sparse_step") {
-        Some(_) => reader.optional("moe.sparse_step", "decoder_sparse_step", (1, MAX_LAYERS))?,
-        None => 1,
-    };
-    let dense: Vec<u64> = match reader.find("mlp_only_layers") {
-        None => Vec::new(),
-        Some((path, value)) => {
-            let list = value
-                .as_array()
-                .filter(|list| list.len() <= MAX_LAYERS as usize);
-            let Some(list) = list else {
-                reader
-                    .violations
-                    .add(path, "must be a list of layer numbers");
-                return None;
-            };
-            list.iter().filter_map(Value::as_u64).collect()
-        }
-    };
-    let routed = |l: &u32| (l + 1).is_multiple_of(step) && !dense.contains(&u64::from(*l));
-    let count = u32::try_from((0..layers).filter(routed).count()).ok()?;
-    if count == 0 {
-        reader.violations.add(
-            "decoder_sparse_step",
-            "leaves no routed layer in a mixture of experts",
-        );
-        return None;
-    }
-    Some(count)
 }
 
 fn refuse_sliding_window(reader: &mut Reader<'_>, max_position: Option<u32>) {

@@ -17,7 +17,7 @@ mod tests;
 pub struct DroInput<'a> {
     /// Predicted value ŷ, finite.
     pub predicted: f64,
-    /// Residuals; relative to |ŷ| unless `unit` says otherwise.
+    /// Residuals; relative to |ŷ| unless `unit` says otherwise. Sorted ones are cheapest.
     pub residuals: &'a [f64],
     /// What a residual of 1 is worth in the outcome's unit, > 0: max(|ŷ|, unit floor) for
     /// relative residuals, 1 for absolute ones.
@@ -244,7 +244,8 @@ fn limit_risk(at_risk: &LimitAtRisk<'_>, radius: f64, params: &Params) -> f64 {
         return 1.0;
     };
     let limit = at_risk.limit;
-    let radius = chance_radius(radius, at_risk.residuals.len(), params);
+    let n_finite = at_risk.residuals.iter().filter(|r| r.is_finite()).count();
+    let radius = chance_radius(radius, n_finite, params);
     let input = DroInput::of(limit.outcome, predicted, at_risk.residuals, radius);
     match params.breach_bound {
         BreachBound::Wasserstein => breach_wasserstein(&input, limit, params),

@@ -189,6 +189,7 @@ impl ServerMachine {
             catalog_hash: self.catalog.hash().to_owned(),
             state,
             liveness: self.live.liveness(now),
+            experience: crate::experience::Experience::default(),
             measured: std::collections::BTreeMap::new(),
         }
     }

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::causal::Belief;
+use crate::causal::{Belief, BeliefKey};
 use crate::params::Params;
 use crate::validation::{EvidenceRow, Quadrant};
 
@@ -16,7 +16,7 @@ use crate::validation::{EvidenceRow, Quadrant};
 #[must_use]
 pub fn q1_rate<'a>(
     rows: impl IntoIterator<Item = &'a EvidenceRow>,
-    beliefs: &BTreeMap<String, Belief>,
+    beliefs: &BTreeMap<BeliefKey, Belief>,
     decided_rows: &BTreeMap<String, u32>,
     params: &Params,
 ) -> Option<f64> {
@@ -24,7 +24,9 @@ pub fn q1_rate<'a>(
         decided_rows
             .get(id)
             .is_some_and(|n| *n >= params.promote_rows_min)
-            && beliefs.get(id).is_some_and(|b| b.mean() < 0.5)
+            && beliefs
+                .get(&BeliefKey::Mechanism(id.to_owned()))
+                .is_some_and(|b| b.mean() < 0.5)
     };
     let (mut successes, mut total) = (0.0, 0.0);
     for verdict in rows.into_iter().flat_map(|row| &row.mechanisms) {

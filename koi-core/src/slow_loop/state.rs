@@ -98,6 +98,7 @@ impl SlowState {
 }
 
 impl Default for SlowState {
+    /// The state before the first tick under the default hyper-parameters.
     fn default() -> Self {
         Self::initial(&Params::default())
     }

@@ -1,10 +1,10 @@
 //! The decision state as a fold of transactions; the reference meaning of every [`StoreTx`].
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use super::{Change, Expect, JobRecord, ReplicaRecord, StoreTx};
+use super::{Change, Expect, JobRecord, PlanRecord, ReplicaRecord, StoreTx};
 use crate::causal::{Belief, BeliefEvent, BeliefKey, CausalModel};
 use crate::host::HostRecord;
 use crate::ids::{Epoch, HostId, JobId, PlanSeq, ReplicaId};
@@ -27,21 +27,28 @@ pub struct ServerState {
     pub hosts: BTreeMap<HostId, HostRecord>,
     /// Replicas whose devices are reserved.
     pub replicas: BTreeMap<ReplicaId, ReplicaRecord>,
-    /// Sums of the belief events of every belief that has moved; seeds come from the catalog.
-    pub belief_sums: BTreeMap<BeliefKey, BeliefSum>,
+    /// How far beliefs have moved from their seeds: the sum of the events of each.
+    pub beliefs: BTreeMap<BeliefKey, BeliefMove>,
     /// The slow loop.
     pub slow: SlowState,
 }
 
-/// Σ of a belief's events, exact.
+/// The sum of a belief's events, in millionths of a count. The seed is the catalog's, so the belief
+/// is always seed plus this, exactly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct BeliefSum {
-    /// Σ Δα in millionths.
+pub struct BeliefMove {
+    /// Σ Δα.
     pub alpha_micro: i64,
-    /// Σ Δβ in millionths.
+    /// Σ Δβ.
     pub beta_micro: i64,
-    /// Events that moved it.
-    pub n_events: u64,
+}
+
+impl BeliefMove {
+    /// The belief that started at this seed.
+    #[must_use]
+    pub const fn from_seed(self, seed: Belief) -> Belief {
+        seed.plus(self.alpha_micro, self.beta_micro)
+    }
 }
 
 /// Why a transaction may not be applied. Nothing of it has happened.
@@ -77,9 +84,58 @@ enum Undo {
     Replica(ReplicaId, Option<Box<ReplicaRecord>>),
     Tick(Option<Box<TickRecord>>),
     PlanSeq(PlanSeq),
-    Beliefs(Vec<(BeliefKey, Option<BeliefSum>)>),
+    Beliefs(Vec<(BeliefKey, Option<BeliefMove>)>),
     Slow(Box<SlowState>),
     Nothing,
+}
+
+/// Which replica holds which device, built once per transaction and only if it reserves: looking
+/// through all replicas for every device of a plan would be quadratic in the fleet.
+#[derive(Default)]
+struct Holders(Option<BTreeMap<String, ReplicaId>>);
+
+impl Holders {
+    fn of(&mut self, replicas: &BTreeMap<ReplicaId, ReplicaRecord>) -> &mut Self {
+        self.0.get_or_insert_with(|| {
+            let devices = |r: &ReplicaRecord| {
+                let id = r.id.clone();
+                r.gpu_uuids.clone().into_iter().map(move |uuid| (uuid, id.clone()))
+            };
+            replicas.values().flat_map(devices).collect()
+        });
+        self
+    }
+
+    /// Gives the replica its devices and takes back those it no longer lists.
+    fn reserve(
+        &mut self,
+        before: Option<&ReplicaRecord>,
+        replica: &ReplicaRecord,
+    ) -> Result<(), TxRefusal> {
+        let map = self.0.get_or_insert_default();
+        for uuid in &replica.gpu_uuids {
+            if let Some(holder) = map.get(uuid).filter(|h| **h != replica.id) {
+                return Err(TxRefusal::DeviceTaken {
+                    uuid: uuid.clone(),
+                    holder: holder.clone(),
+                    wanted: replica.id.clone(),
+                });
+            }
+        }
+        for uuid in before.into_iter().flat_map(|r| &r.gpu_uuids) {
+            map.remove(uuid);
+        }
+        map.extend(replica.gpu_uuids.iter().map(|uuid| (uuid.clone(), replica.id.clone())));
+        Ok(())
+    }
+
+    fn release(&mut self, replica: &ReplicaRecord) {
+        if let Some(map) = &mut self.0 {
+            for uuid in &replica.gpu_uuids {
+                map.remove(uuid);
+            }
+        }
+    }
 }
 
 fn put_back<K: Ord, V>(map: &mut BTreeMap<K, V>, key: K, before: Option<Box<V>>) {
@@ -102,9 +158,10 @@ impl ServerState {
             self.check(expect)?;
         }
         let mut undo = Vec::new();
+        let mut holders = Holders::default();
         for change in &tx.changes {
             undo.push(self.inverse(change));
-            if let Err(refusal) = self.apply_change(change) {
+            if let Err(refusal) = self.apply_change(change, &mut holders) {
                 undo.pop();
                 self.take_back(undo);
                 return Err(refusal);
@@ -141,18 +198,20 @@ impl ServerState {
         }
     }
 
-    fn apply_change(&mut self, change: &Change) -> Result<(), TxRefusal> {
+    fn apply_change(&mut self, change: &Change, holders: &mut Holders) -> Result<(), TxRefusal> {
         match change {
             Change::Job(job) => self.put_job(job)?,
             Change::Host(host) => {
                 self.hosts.insert(host.facts.host.clone(), (**host).clone());
             }
-            Change::Replica(replica) => self.put_replica(replica)?,
+            Change::Replica(replica) => self.put_replica(replica, holders)?,
             Change::ReplicaReleased(id) => {
-                self.replicas.remove(id);
+                if let Some(released) = self.replicas.remove(id) {
+                    holders.release(&released);
+                }
             }
-            Change::Tick(tick) => self.tick = Some((**tick).clone()),
-            Change::Plan(plan) => self.plan_seq = plan.seq,
+            Change::Tick(tick) => self.put_tick(tick)?,
+            Change::Plan(plan) => self.put_plan(plan)?,
             Change::BeliefEvents(events) => self.add_belief_events(events),
             Change::Slow(slow) => self.slow = (**slow).clone(),
             Change::Evidence(_) | Change::Request(_) | Change::Audit(_) => {}
@@ -161,37 +220,77 @@ impl ServerState {
     }
 
     fn put_job(&mut self, job: &JobRecord) -> Result<(), TxRefusal> {
-        let stored = self.jobs.get(&job.id).map_or(0, |j| j.version);
-        if job.version != stored + 1 {
+        let stored = self.jobs.get(&job.id);
+        let version = stored.map_or(0, |j| j.version);
+        if job.version != version + 1 {
             return Err(TxRefusal::Conflict(format!(
-                "job {} is at version {stored}, the write carries {}",
+                "job {} is at version {version}, the write carries {}",
                 job.id, job.version
             )));
         }
-        let twin = self.jobs.values().find(|j| {
-            j.spec.name == job.spec.name && j.id != job.id && !j.state.is_finished()
-        });
-        if let (Some(twin), false) = (twin, job.state.is_finished()) {
-            return Err(TxRefusal::Conflict(format!(
-                "a live job named {} exists: {}",
-                job.spec.name, twin.id
-            )));
+        // A live job that keeps its name was looked at when it got it.
+        let keeps = stored.is_some_and(|j| !j.state.is_finished() && j.spec.name == job.spec.name);
+        if !keeps && !job.state.is_finished() {
+            if let Some(twin) = self.job_named(job.spec.name.as_str()).filter(|j| j.id != job.id) {
+                return Err(TxRefusal::Conflict(format!(
+                    "a live job named {} exists: {}",
+                    job.spec.name, twin.id
+                )));
+            }
         }
         self.jobs.insert(job.id, job.clone());
         Ok(())
     }
 
-    fn put_replica(&mut self, replica: &ReplicaRecord) -> Result<(), TxRefusal> {
-        for uuid in &replica.gpu_uuids {
-            let holder =
-                self.replicas.values().find(|r| r.id != replica.id && r.gpu_uuids.contains(uuid));
-            if let Some(holder) = holder {
-                return Err(TxRefusal::DeviceTaken {
-                    uuid: uuid.clone(),
-                    holder: holder.id.clone(),
-                    wanted: replica.id.clone(),
-                });
+    /// Ticks are written in order; an old one is history.
+    fn put_tick(&mut self, tick: &TickRecord) -> Result<(), TxRefusal> {
+        if let Some(newest) = self.tick.as_ref().filter(|t| t.id > tick.id) {
+            return Err(TxRefusal::Conflict(format!(
+                "tick {} is over, the newest is {}",
+                tick.id, newest.id
+            )));
+        }
+        self.tick = Some(tick.clone());
+        Ok(())
+    }
+
+    /// A plan follows the newest one; numbers may be left out, never taken twice.
+    fn put_plan(&mut self, plan: &PlanRecord) -> Result<(), TxRefusal> {
+        if plan.parent != self.plan_seq || plan.seq <= plan.parent {
+            return Err(TxRefusal::Conflict(format!(
+                "plan {} follows {}, the newest is {}",
+                plan.seq, plan.parent, self.plan_seq
+            )));
+        }
+        self.plan_seq = plan.seq;
+        Ok(())
+    }
+
+    fn put_replica(
+        &mut self,
+        replica: &ReplicaRecord,
+        holders: &mut Holders,
+    ) -> Result<(), TxRefusal> {
+        if !self.jobs.contains_key(&replica.job) {
+            return Err(TxRefusal::Conflict(format!("there is no job {}", replica.job)));
+        }
+        let stored = self.replicas.get(&replica.id);
+        if let Some(owner) = stored.map(|r| r.job).filter(|owner| *owner != replica.job) {
+            return Err(TxRefusal::Conflict(format!(
+                "replica {} still belongs to job {owner}, not {}",
+                replica.id, replica.job
+            )));
+        }
+        let keeps = stored.is_some_and(|r| r.gpu_uuids == replica.gpu_uuids);
+        if !keeps {
+            let wanted: BTreeSet<&String> = replica.gpu_uuids.iter().collect();
+            if wanted.len() != replica.gpu_uuids.len() {
+                return Err(TxRefusal::Conflict(format!(
+                    "replica {} lists a device twice",
+                    replica.id
+                )));
             }
+            holders.of(&self.replicas).reserve(stored, replica)?;
         }
         self.replicas.insert(replica.id.clone(), replica.clone());
         Ok(())
@@ -199,29 +298,29 @@ impl ServerState {
 
     fn add_belief_events(&mut self, events: &[BeliefEvent]) {
         for change in events.iter().flat_map(|e| &e.changes) {
-            let sum = self.belief_sums.entry(change.key.clone()).or_default();
+            let sum = self.beliefs.entry(change.key.clone()).or_default();
             sum.alpha_micro = sum.alpha_micro.saturating_add(change.alpha_micro);
             sum.beta_micro = sum.beta_micro.saturating_add(change.beta_micro);
-            sum.n_events += 1;
         }
     }
 
     /// Every belief: seed plus Σ of its events. Proposals that are not seeded start at Beta(1, 1).
     #[must_use]
-    pub fn beliefs(&self, model: &CausalModel) -> BTreeMap<BeliefKey, Belief> {
+    pub fn beliefs_from(&self, model: &CausalModel) -> BTreeMap<BeliefKey, Belief> {
         let mut beliefs = model.seed_beliefs();
-        for (key, sum) in &self.belief_sums {
+        for (key, moved) in &self.beliefs {
             let belief = beliefs.entry(key.clone()).or_insert_with(|| Belief::of_counts(1, 1));
-            *belief = belief.plus(sum.alpha_micro, sum.beta_micro);
+            *belief = moved.from_seed(*belief);
         }
         beliefs
     }
 
     /// A finished job without replicas is history.
     fn forget_finished(&mut self) {
-        let held: std::collections::BTreeSet<JobId> =
-            self.replicas.values().map(|r| r.job).collect();
-        self.jobs.retain(|id, job| !job.state.is_finished() || held.contains(id));
+        if self.jobs.values().any(|j| j.state.is_finished()) {
+            let held: BTreeSet<JobId> = self.replicas.values().map(|r| r.job).collect();
+            self.jobs.retain(|id, job| !job.state.is_finished() || held.contains(id));
+        }
     }
 
     /// What would take a change back; asked before the change is applied.
@@ -240,7 +339,7 @@ impl ServerState {
                 events
                     .iter()
                     .flat_map(|e| &e.changes)
-                    .map(|c| (c.key.clone(), self.belief_sums.get(&c.key).copied()))
+                    .map(|c| (c.key.clone(), self.beliefs.get(&c.key).copied()))
                     .collect(),
             ),
             Change::Slow(_) => Undo::Slow(Box::new(self.slow.clone())),
@@ -262,7 +361,7 @@ impl ServerState {
                 Undo::PlanSeq(before) => self.plan_seq = before,
                 Undo::Beliefs(before) => {
                     for (key, sum) in before {
-                        put_back(&mut self.belief_sums, key, sum.map(Box::new));
+                        put_back(&mut self.beliefs, key, sum.map(Box::new));
                     }
                 }
                 Undo::Slow(before) => self.slow = *before,
@@ -276,9 +375,9 @@ impl ServerState {
         self.replicas.values().filter(move |r| r.job == job)
     }
 
-    /// The live job of this name.
+    /// The live job of this name; a finished one that still holds replicas is not it.
     #[must_use]
     pub fn job_named(&self, name: &str) -> Option<&JobRecord> {
-        self.jobs.values().find(|j| j.spec.name.as_str() == name)
+        self.jobs.values().find(|j| j.spec.name.as_str() == name && !j.state.is_finished())
     }
 }

@@ -15,8 +15,11 @@ use crate::causal::{Applicable, CausalModel, Mechanism};
 use crate::environment::Environment;
 use crate::ids::{Generation, JobId, TickId};
 use crate::params::Params;
+use crate::score::dro::Band;
 use crate::variables::{Mediator, MediatorValues, Outcome, OutcomeValues};
 
+#[cfg(test)]
+pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
 
@@ -100,10 +103,32 @@ pub struct EvidenceRow {
     pub observed: OutcomeValues,
     /// Observed against the promise stamped on the plan, for the risk band.
     pub promise_residuals: OutcomeValues,
+    /// Whether each outcome fell inside the band stamped on the plan: the radius's coverage.
+    pub inside_band: BTreeMap<Outcome, bool>,
     /// Verdict on each variable seen on both sides, by name.
     pub variables: BTreeMap<String, VariableVerdict>,
     /// Verdict on each applicable mechanism.
     pub mechanisms: Vec<MechanismVerdict>,
+}
+
+impl EvidenceRow {
+    /// The mechanism that the plan committed for this rank.
+    #[must_use]
+    pub fn committed_mechanism(&self) -> Option<&str> {
+        self.mechanisms
+            .iter()
+            .find(|m| m.committed)
+            .map(|m| m.id.as_str())
+    }
+}
+
+/// What a plan promised of a rank; stamped when the plan was made.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Promise {
+    /// Predicted outcomes.
+    pub outcomes: OutcomeValues,
+    /// The band around each.
+    pub bands: BTreeMap<Outcome, Band>,
 }
 
 /// Everything a rank is judged from.
@@ -124,8 +149,8 @@ pub struct RankValidationInput<'a> {
     /// Predicted values per point: the surrogate frozen at deployment, re-evaluated at the
     /// point's observed workload. Same length as `observed`; surplus on either side is ignored.
     pub predicted: &'a [(MediatorValues, OutcomeValues)],
-    /// Outcomes promised when the plan was made.
-    pub promised: Option<&'a OutcomeValues>,
+    /// What the plan promised; `None` for a rank that no plan of this server made.
+    pub promised: Option<&'a Promise>,
     /// Mechanisms that speak about the rank.
     pub applicable: &'a [Applicable],
     /// σ by variable name from the meta step; the rank's own spread where absent.
@@ -144,9 +169,15 @@ pub fn validate_rank(
         .filter_map(|v| judge(v, input, params).map(|verdict| (v.name().to_owned(), verdict)))
         .collect();
     let observed = mean_outcomes(input.observed);
-    let promise_residuals = input
-        .promised
-        .map_or_else(OutcomeValues::absent, |p| promise_residuals(&observed, p));
+    let (promise_residuals, inside_band) = input.promised.map_or_else(
+        || (OutcomeValues::absent(), BTreeMap::new()),
+        |p| {
+            (
+                promise_residuals(&observed, &p.outcomes),
+                inside_band(&observed, p),
+            )
+        },
+    );
     let mechanisms = input
         .applicable
         .iter()
@@ -167,6 +198,7 @@ pub fn validate_rank(
         points: u32::try_from(points).unwrap_or(u32::MAX),
         observed,
         promise_residuals,
+        inside_band,
         variables,
         mechanisms,
     }
@@ -283,6 +315,13 @@ pub fn promise_residuals(observed: &OutcomeValues, promised: &OutcomeValues) -> 
         residuals.set(outcome, Some((seen - promise) / unit));
     }
     residuals
+}
+
+fn inside_band(observed: &OutcomeValues, promise: &Promise) -> BTreeMap<Outcome, bool> {
+    observed
+        .present()
+        .filter_map(|(y, seen)| Some((y, promise.bands.get(&y)?.contains(seen))))
+        .collect()
 }
 
 fn mean_outcomes(points: &[(MediatorValues, OutcomeValues)]) -> OutcomeValues {

@@ -2,37 +2,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::causal::testing::model;
-use crate::ids::{Generation, JobId};
-use crate::validation::quadrant::Quadrant;
-use crate::validation::{Exercise, MechanismVerdict};
-use crate::variables::OutcomeValues;
-
-fn verdict(id: &str, quadrant: Option<Quadrant>, exercise: Exercise) -> MechanismVerdict {
-    MechanismVerdict {
-        id: id.to_owned(),
-        committed: false,
-        v_verdicts: BTreeMap::new(),
-        y_verdicts: BTreeMap::new(),
-        quadrant,
-        icp: BTreeMap::new(),
-        exercise,
-    }
-}
-
-fn row(tick: i64, mechanisms: Vec<MechanismVerdict>) -> EvidenceRow {
-    EvidenceRow {
-        tick: TickId(tick),
-        job: JobId(uuid::Uuid::nil()),
-        rank: 0,
-        generation: Generation(1),
-        environment: "reserved/aws/us-east-1/a/H100".parse().unwrap(),
-        points: 3,
-        observed: OutcomeValues::absent(),
-        promise_residuals: OutcomeValues::absent(),
-        variables: BTreeMap::new(),
-        mechanisms,
-    }
-}
+use crate::validation::evidence::testing::{row, verdict};
+use crate::validation::{Exercise, Quadrant};
 
 fn events(rows: &[EvidenceRow]) -> Vec<BeliefEvent> {
     fan_out(

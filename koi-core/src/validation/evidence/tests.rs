@@ -21,7 +21,16 @@ fn judge_rank(observed: &[Point], predicted: &[Point]) -> EvidenceRow {
     let environment = "reserved/aws/us-east-1/a/H100".parse().unwrap();
     let features = FeatureValues::of_class(JobClass::Online);
     let applicable = applicable(&model, &features, Some("M_admission_queue"));
-    let promised = OutcomeValues::absent().with(Outcome::P99TtftMs, 200.0);
+    let promised = Promise {
+        outcomes: OutcomeValues::absent().with(Outcome::P99TtftMs, 200.0),
+        bands: BTreeMap::from([(
+            Outcome::P99TtftMs,
+            Band {
+                lower: 150.0,
+                upper: 250.0,
+            },
+        )]),
+    };
     let input = RankValidationInput {
         tick: TickId(4),
         job: JobId(uuid::Uuid::nil()),
@@ -93,6 +102,15 @@ fn the_promise_is_compared_relatively_and_the_margin_absolutely() {
     let row = judge_rank(&[point(4.0, 300.0); 3], &[point(4.0, 300.0); 3]);
     assert_eq!(row.promise_residuals.get(Outcome::P99TtftMs), Some(0.5));
     assert_eq!(row.promise_residuals.get(Outcome::SloMargin), None);
+    assert_eq!(
+        row.inside_band,
+        BTreeMap::from([(Outcome::P99TtftMs, false)])
+    );
+    let kept = judge_rank(&[point(4.0, 240.0); 3], &[point(4.0, 240.0); 3]);
+    assert_eq!(
+        kept.inside_band,
+        BTreeMap::from([(Outcome::P99TtftMs, true)])
+    );
     let margin = |x| OutcomeValues::absent().with(Outcome::SloMargin, x);
     let got = promise_residuals(&margin(0.5), &margin(-0.25));
     assert_eq!(got.get(Outcome::SloMargin), Some(0.75));

@@ -1,0 +1,168 @@
+//! Finding replicas again: after the agent's own restart, or after the death of one shim.
+//!
+//! A living shim is simply used. A dead shim with a living engine is replaced. What belongs to
+//! another boot or to somebody else is reported and never signalled.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use koi_shim::ShimError;
+use koi_shim::files::{IDENTITY_FILE, SPEC_FILE, read_json, try_lock};
+use koi_shim::process::boot_id;
+use koi_shim::record::{ExitRecord, Identity, Operation, Reply};
+use koi_shim::spec::ShimSpec;
+
+use crate::supervise::control::ask;
+use crate::supervise::launch::{LaunchError, run_shim};
+use crate::supervise::{REPLICA_FILE, ReplicaMeta, ReplicaProcess, Supervision, exit_record};
+
+/// Most state folders that are looked at.
+const MAX_FOLDERS: usize = 1024;
+
+/// What was found in one state folder.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Adopted {
+    /// Its shim serves.
+    Running(Box<ReplicaProcess>),
+    /// Its shim was dead; a new one watches the same engine.
+    Reshimmed(Box<ReplicaProcess>),
+    /// It has ended and nothing of it is left.
+    Ended(Box<ReplicaMeta>, Box<ExitRecord>),
+    /// It ran before the last boot of the host and cannot be running.
+    OtherBoot(Box<ReplicaMeta>),
+    /// A shim holds the folder and does not answer; nothing was touched.
+    Unresponsive(Box<ReplicaMeta>),
+    /// The folder says nothing usable; nothing was touched.
+    Unusable(String),
+}
+
+/// One folder and what was found in it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AdoptOutcome {
+    /// The folder.
+    pub state_dir: PathBuf,
+    /// The finding.
+    pub found: Adopted,
+}
+
+/// Looks at every state folder. A problem of one never hides another.
+///
+/// # Errors
+/// When the root itself cannot be listed; a missing root holds nothing.
+pub async fn adopt_all(supervision: &Supervision) -> io::Result<Vec<AdoptOutcome>> {
+    let mut outcomes = Vec::new();
+    for state_dir in folders(&supervision.state_root)? {
+        let found = adopt_one(supervision, &state_dir).await;
+        outcomes.push(AdoptOutcome { state_dir, found });
+    }
+    Ok(outcomes)
+}
+
+fn folders(root: &Path) -> io::Result<Vec<PathBuf>> {
+    let entries = match fs::read_dir(root) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries?,
+    };
+    let mut found = Vec::new();
+    for entry in entries.take(MAX_FOLDERS) {
+        let entry = entry?;
+        // Only real folders with a specification: a link planted here leads nowhere.
+        if entry.file_type()?.is_dir() && entry.path().join(SPEC_FILE).exists() {
+            found.push(entry.path());
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// Looks at one state folder and takes over what is found; also the answer to a lost shim.
+pub async fn adopt_one(supervision: &Supervision, state_dir: &Path) -> Adopted {
+    match try_adopt(supervision, state_dir).await {
+        Ok(found) => found,
+        Err(error) => Adopted::Unusable(error.to_string()),
+    }
+}
+
+async fn try_adopt(supervision: &Supervision, state_dir: &Path) -> Result<Adopted, LaunchError> {
+    let meta = read_meta(state_dir)?;
+    if let Some(exit) = finished(state_dir, &meta)? {
+        return Ok(Adopted::Ended(Box::new(meta), Box::new(exit)));
+    }
+    if let Ok(Reply::Ok) = ask(state_dir, &meta.nonce, Operation::Ping).await {
+        return Ok(Adopted::Running(Box::new(process(state_dir, meta)?)));
+    }
+    if try_lock(state_dir)?.is_none() {
+        // Either it finishes right now or it hangs; the record tells.
+        return Ok(match finished(state_dir, &meta)? {
+            Some(exit) => Adopted::Ended(Box::new(meta), Box::new(exit)),
+            None => Adopted::Unresponsive(Box::new(meta)),
+        });
+    }
+    let boot = boot_id().map_err(|source| ShimError::System {
+        call: "boot_id",
+        source,
+    })?;
+    let identity: Option<Identity> = read_json(&state_dir.join(IDENTITY_FILE))?;
+    if identity.is_some_and(|i| i.boot_id != boot) {
+        return Ok(Adopted::OtherBoot(Box::new(meta)));
+    }
+    run_shim(supervision, "adopt", state_dir).await?;
+    Ok(match finished(state_dir, &meta)? {
+        Some(exit) => Adopted::Ended(Box::new(meta), Box::new(exit)),
+        None => Adopted::Reshimmed(Box::new(process(state_dir, meta)?)),
+    })
+}
+
+fn finished(state_dir: &Path, meta: &ReplicaMeta) -> Result<Option<ExitRecord>, ShimError> {
+    Ok(exit_record(state_dir, &meta.nonce)?.filter(|exit| exit.group_gone_at.is_some()))
+}
+
+fn process(state_dir: &Path, meta: ReplicaMeta) -> Result<ReplicaProcess, ShimError> {
+    let path = state_dir.join(IDENTITY_FILE);
+    let identity = read_json(&path)?.ok_or_else(|| ShimError::Damaged {
+        path,
+        why: "does not exist".to_owned(),
+    })?;
+    Ok(ReplicaProcess {
+        state_dir: state_dir.to_owned(),
+        meta,
+        identity,
+    })
+}
+
+/// The agent's own notes, checked against the specification that runs.
+fn read_meta(state_dir: &Path) -> Result<ReplicaMeta, ShimError> {
+    let path = state_dir.join(REPLICA_FILE);
+    let damaged = |why: &str| ShimError::Damaged {
+        path: path.clone(),
+        why: why.to_owned(),
+    };
+    let meta: ReplicaMeta = read_json(&path)?.ok_or_else(|| damaged("does not exist"))?;
+    let spec = ShimSpec::read(state_dir)?;
+    if spec.nonce != meta.nonce || spec.replica_id != meta.replica_id {
+        return Err(damaged("is of another launch than spec.json"));
+    }
+    if state_dir
+        .file_name()
+        .is_none_or(|name| name != meta.replica_id.to_string().as_str())
+    {
+        return Err(damaged("names another replica than its folder"));
+    }
+    Ok(meta)
+}
+
+/// Removes the folder of a replica that has ended.
+///
+/// # Errors
+/// When a shim still holds it or it cannot be removed.
+pub fn forget(state_dir: &Path) -> Result<(), ShimError> {
+    let lock =
+        try_lock(state_dir)?.ok_or_else(|| ShimError::AlreadySupervised(state_dir.to_owned()))?;
+    let done = fs::remove_dir_all(state_dir).map_err(|source| ShimError::File {
+        path: state_dir.to_owned(),
+        source,
+    });
+    drop(lock);
+    done
+}
