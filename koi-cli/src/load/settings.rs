@@ -225,31 +225,36 @@ struct JobEntry<'a> {
     max_context_tokens: Option<u32>,
 }
 
+#[derive(Serialize)]
+struct File<'a> {
+    job: Vec<JobEntry<'a>>,
+}
+
+impl<'a> From<&'a JobLoad> for JobEntry<'a> {
+    fn from(j: &'a JobLoad) -> Self {
+        let (rate_rps, concurrency) = match j.pace {
+            Pace::Recorded { .. } => (None, None),
+            Pace::Rate { rate_rps } => (Some(rate_rps), None),
+            Pace::Closed { concurrency } => (None, Some(concurrency)),
+        };
+        Self {
+            name: j.name.as_str(),
+            trace: std::path::absolute(&j.trace).unwrap_or_else(|_| j.trace.clone()),
+            rate_rps,
+            concurrency,
+            session_affinity: j.session_affinity,
+            vocabulary: j.vocabulary,
+            max_context_tokens: j.max_context_tokens,
+        }
+    }
+}
+
 /// The settings file of these jobs, traces by absolute path.
 ///
 /// # Errors
 /// When a path is not UTF-8.
 pub fn text(jobs: &[JobLoad]) -> anyhow::Result<String> {
-    let entry = |j: &JobLoad| JobEntry {
-        name: j.name.as_str(),
-        trace: std::path::absolute(&j.trace).unwrap_or_else(|_| j.trace.clone()),
-        rate_rps: match j.pace {
-            Pace::Rate { rate_rps } => Some(rate_rps),
-            Pace::Recorded { .. } | Pace::Closed { .. } => None,
-        },
-        concurrency: match j.pace {
-            Pace::Closed { concurrency } => Some(concurrency),
-            Pace::Recorded { .. } | Pace::Rate { .. } => None,
-        },
-        session_affinity: j.session_affinity,
-        vocabulary: j.vocabulary,
-        max_context_tokens: j.max_context_tokens,
-    };
-    #[derive(Serialize)]
-    struct File<'a> {
-        job: Vec<JobEntry<'a>>,
-    }
-    Ok(toml::to_string(&File { job: jobs.iter().map(entry).collect() })?)
+    Ok(toml::to_string(&File { job: jobs.iter().map(JobEntry::from).collect() })?)
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Reads request traces: arrival times, lengths, and which prefixes requests share.
 
-use std::io::{BufRead as _, BufReader, Read as _};
+use std::io::{BufReader, Read as _};
 use std::path::Path;
 use std::sync::Arc;
 
