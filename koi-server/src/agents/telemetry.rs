@@ -18,7 +18,8 @@ use tokio_util::task::TaskTracker;
 use crate::core_loop::{Core, utc_now};
 use crate::observability::Metric;
 use super::stored::to_stored;
-use crate::store::{Store, TelemetryBatch, TelemetryGap};
+use crate::store::Store;
+use crate::store::telemetry::{TelemetryBatch, TelemetryGap};
 use crate::tick::run::lock;
 
 /// Batches of one agent that may wait; the agent sends again what was not acknowledged.
