@@ -10,6 +10,7 @@ pub mod catalog;
 pub mod causal;
 pub mod configuration;
 pub mod environment;
+pub mod experience;
 pub mod gpu;
 pub mod host;
 pub mod ids;

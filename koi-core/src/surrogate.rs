@@ -1,1 +1,170 @@
-//! Placeholder: filled in by a later commit of this series.
+//! The analytic member of the surrogate stack: S(X, e) → (V̂, Ŷ) from first principles.
+//!
+//! Roofline step times, device memory, pipeline and links, and a queue give every outcome and
+//! every mediator that follows from them. Two stages: the operating point and its mediators first,
+//! outcomes from them. Not learned: corrections from this fleet's own data are other members.
+//! White paper V1, The Surrogate Stack; spec §3 and §4.
+
+mod buckets;
+mod cold_start;
+mod latency;
+mod mediators;
+mod memory;
+mod operating_point;
+mod outcomes;
+mod prefix;
+mod queueing;
+mod roofline;
+mod support;
+
+#[cfg(test)]
+mod calibration;
+#[cfg(test)]
+mod event_simulation;
+#[cfg(test)]
+mod tests;
+
+use serde::{Deserialize, Serialize};
+
+pub use buckets::{TPOT_EDGES_SECONDS, TTFT_EDGES_SECONDS, through_buckets};
+pub use cold_start::cold_start_seconds;
+pub use latency::{LatencyShape, Spread};
+pub use memory::MemoryBreakdown;
+pub use outcomes::{BatchProgress, batch_slo_margin, online_slo_margin, roll_up};
+
+use crate::catalog::GpuType;
+use crate::configuration::EngineShape;
+use crate::job::{JobClass, Slo, Workload};
+use crate::model::ModelFacts;
+use crate::variables::{MediatorValues, OutcomeValues};
+use operating_point::{Machine, Traffic};
+
+/// What would run.
+#[derive(Debug, Clone, Copy)]
+pub struct Deployment<'a> {
+    /// Model.
+    pub model: &'a ModelFacts,
+    /// Device.
+    pub gpu: &'a GpuType,
+    /// Engine settings of every replica.
+    pub shape: EngineShape,
+    /// Equal replicas.
+    pub n_replicas: u32,
+    /// Price of one replica, when known.
+    pub price_usd_per_hour_per_replica: Option<f64>,
+}
+
+/// What it would be asked to do.
+#[derive(Debug, Clone, Copy)]
+pub struct Demand<'a> {
+    /// Lengths, prefixes and burstiness.
+    pub workload: &'a Workload,
+    /// Latency-bound or deadline-bound.
+    pub class: JobClass,
+    /// Targets.
+    pub slo: &'a Slo,
+    /// Mean arrivals at one replica, in requests per second.
+    pub rate_rps_per_replica: f64,
+    /// Requests kept in flight at one replica by a client that waits for answers. A batch job
+    /// without this number and without a rate keeps every replica full.
+    pub batch_concurrency: Option<u32>,
+}
+
+/// Three different outcomes of asking; an internal error is none of them.
+#[derive(Debug, Clone, PartialEq)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "predictions stay on the stack of the hot path"
+)]
+pub enum Answer {
+    /// It would run, like this.
+    Prediction(Prediction),
+    /// The device memory does not suffice; the numbers say by how much.
+    DoesNotFit(MemoryBreakdown),
+    /// The engine or this member cannot do it; the reason.
+    Unsupported(String),
+}
+
+/// What bounds the capacity of a replica.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Limit {
+    /// Arithmetic: prompt tokens or the token budget of a step.
+    Compute,
+    /// Memory bandwidth: reading weights and cache.
+    Bandwidth,
+    /// Room in the KV cache.
+    KvCapacity,
+    /// Links between GPUs.
+    Communication,
+    /// The number of sequences that the engine may batch.
+    Queue,
+}
+
+/// What would happen.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Prediction {
+    /// Mediators of one replica.
+    pub mediators: MediatorValues,
+    /// Outcomes of all replicas together. The margin of a batch job needs the time left and is
+    /// filled in by [`roll_up`].
+    pub outcomes: OutcomeValues,
+    /// Requests per second at which one replica's queue stops being bounded.
+    pub capacity_rps: f64,
+    /// Generated tokens per second of all replicas at that rate.
+    pub max_tokens_per_sec: f64,
+    /// Offered load is above capacity: latencies are unbounded, hence absent.
+    pub saturated: bool,
+    /// What bounds the capacity.
+    pub limited_by: Limit,
+    /// Device memory of the fullest GPU.
+    pub memory: MemoryBreakdown,
+    /// Mean time to first token.
+    pub ttft_mean_ms: Option<f64>,
+    /// Mean time per output token.
+    pub tpot_mean_ms: Option<f64>,
+    /// Distributions, to be mixed over ranks.
+    pub latency: LatencyShape,
+    /// Price of all replicas, when known.
+    pub price_usd_per_hour: Option<f64>,
+}
+
+/// Predicts mediators and outcomes of a deployment under a demand.
+///
+/// # Units
+/// As named in the fields; rates are per replica, outcomes of all replicas.
+///
+/// # Source
+/// White paper V1, The Surrogate Stack; spec §4, member 1.
+#[must_use]
+pub fn predict(deployment: &Deployment<'_>, demand: &Demand<'_>) -> Answer {
+    if let Err(reason) = support::check(deployment, demand) {
+        return Answer::Unsupported(reason);
+    }
+    let memory = MemoryBreakdown::of(deployment.model, deployment.gpu, &deployment.shape);
+    if !memory.fits() {
+        return Answer::DoesNotFit(memory);
+    }
+    let traffic = Traffic::of(deployment, demand, &memory);
+    let machine = Machine::of(deployment);
+    let envelope = machine.envelope(&traffic, &memory);
+    let load = queueing::Load::of(demand, &envelope);
+    let point = machine.at_load(&traffic, &envelope, load);
+    let wait = queueing::wait(&machine, &point, &envelope, &traffic, load);
+    let mediators = mediators::of(&machine, &traffic, &memory, &point, wait.as_ref());
+    let is_saturated = load == queueing::Load::Saturated;
+    let latency = latency::of(&machine, &traffic, &point, wait.as_ref(), is_saturated);
+    outcomes::of(
+        deployment,
+        demand,
+        outcomes::Parts {
+            traffic: &traffic,
+            envelope: &envelope,
+            load,
+            memory,
+            point: &point,
+            mediators,
+            latency,
+        },
+    )
+}

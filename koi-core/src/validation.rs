@@ -1,1 +1,19 @@
-//! Placeholder: filled in by a later commit of this series.
+//! S2: trajectories to verdicts to evidence rows. It writes evidence and nothing else.
+//!
+//! White paper V1, Closing the Loop; spec §8.
+
+pub mod cusum;
+pub mod evidence;
+pub mod icp;
+pub mod quadrant;
+pub mod residual;
+pub mod update_table;
+
+pub use cusum::{Cusum, Verdict, cusum};
+pub use evidence::{
+    EvidenceRow, Exercise, MechanismVerdict, Promise, RankValidationInput, VariableVerdict,
+    validate_rank,
+};
+pub use icp::Icp;
+pub use quadrant::Quadrant;
+pub use update_table::UpdateTable;

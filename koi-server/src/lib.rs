@@ -1,1 +1,4 @@
-//! Placeholder while the crate is being laid out.
+//! The control-plane server: the only writer of Postgres.
+
+pub mod postgres;
+pub mod store;

@@ -1,0 +1,217 @@
+//! What each command writes.
+
+use super::{Command, Decision, Refusal, Reply, ServerMachine};
+use crate::host::{HostFacts, HostRecord};
+use crate::ids::{Generation, HostId, JobId, TickId};
+use crate::job::JobSpec;
+use crate::rollout::DesiredVersion;
+use crate::snapshot::Snapshot;
+use crate::store::{
+    AuditRecord, Change, Expect, JobRecord, JobState, RequestRecord, StoreTx, TxKind,
+};
+use crate::tick::{Phase, TickCause, TickRecord};
+use crate::time::UtcMicros;
+
+impl ServerMachine {
+    pub(super) fn decide(&self, now: UtcMicros, command: Command) -> Result<Decision, Refusal> {
+        match command {
+            Command::SubmitJob { id, spec, request } => self.submit(now, id, *spec, request),
+            Command::CancelJob { job, reason, request } => self.cancel(now, job, &reason, request),
+            Command::HostHello { facts, highest } => Ok(self.host_hello(now, *facts, highest)),
+            Command::HostPolicy { host, cordoned, draining, request } => {
+                self.host_policy(now, &host, cordoned, draining, request)
+            }
+            Command::OpenTick { cause, seed } => self.open_tick(now, cause, seed),
+            Command::AdvanceTick { tick, from, to, learned } => {
+                self.advance_tick(now, tick, (from, to), *learned)
+            }
+            Command::CommitPlan(plan) => self.commit_plan(now, *plan),
+            Command::CloseTick { tick } => Ok(self.close_tick(now, *tick)),
+        }
+    }
+
+    fn submit(
+        &self,
+        now: UtcMicros,
+        id: JobId,
+        spec: JobSpec,
+        request: RequestRecord,
+    ) -> Result<Decision, Refusal> {
+        if let Some(twin) = self.state.job_named(spec.name.as_str()) {
+            return Err(Refusal::Conflict(format!(
+                "a live job named {} exists ({}); cancel it or choose another name",
+                spec.name, twin.id
+            )));
+        }
+        let job = JobRecord {
+            id,
+            spec,
+            state: JobState::Waiting,
+            submitted_at: now,
+            last_generation: Generation(0),
+            active: None,
+            rollout: None,
+            note: None,
+            ticks_waited: 0,
+            tokens_done: 0,
+            recent_failures: 0,
+            version: 1,
+        };
+        let audit = audit(&request, "submit_job", job.spec.name.as_str(), "");
+        let object = id.to_string();
+        let changes = vec![
+            Change::Job(Box::new(job)),
+            Change::Request(Box::new(RequestRecord { object: object.clone(), ..request })),
+            audit,
+        ];
+        let tx = self.tx(now, TxKind::JobSubmitted, changes);
+        Ok(Decision { tx: Some(tx), reply: Reply::Object(object) })
+    }
+
+    fn cancel(
+        &self,
+        now: UtcMicros,
+        id: JobId,
+        reason: &str,
+        request: RequestRecord,
+    ) -> Result<Decision, Refusal> {
+        let job = self.state.jobs.get(&id).ok_or_else(|| Refusal::NotFound(format!("job {id}")))?;
+        let reply = Reply::Object(id.to_string());
+        if job.state.is_finished() {
+            return Ok(Decision { tx: None, reply });
+        }
+        let mut job = job.clone();
+        job.version += 1;
+        job.state = JobState::Finished { reason: format!("cancelled: {reason}") };
+        job.rollout = None;
+        let audit = audit(&request, "cancel_job", job.spec.name.as_str(), reason);
+        let request = RequestRecord { object: id.to_string(), ..request };
+        let changes =
+            vec![Change::Job(Box::new(job)), Change::Request(Box::new(request)), audit];
+        let tx = self.tx(now, TxKind::JobCancelled, changes);
+        Ok(Decision { tx: Some(tx), reply })
+    }
+
+    /// A hello writes only when it says something new. An agent that has seen a higher version
+    /// than the database (a restored backup) lifts the host's generation above it.
+    fn host_hello(&self, now: UtcMicros, facts: HostFacts, highest: DesiredVersion) -> Decision {
+        let object = facts.host.as_str().to_owned();
+        let known = self.state.hosts.get(&facts.host);
+        let ahead = known.is_none_or(|k| {
+            k.generation < highest.host_generation
+                || (self.state.epoch, self.state.plan_seq) < (highest.epoch, highest.plan_seq)
+        });
+        let changed = known.is_none_or(|k| k.facts != facts);
+        if !ahead && !changed {
+            return Decision { tx: None, reply: Reply::Object(object) };
+        }
+        let generation = known.map_or(highest.host_generation, |k| {
+            k.generation.max(highest.host_generation)
+        });
+        let record = HostRecord {
+            facts,
+            cordoned: known.is_some_and(|k| k.cordoned),
+            draining_since: known.and_then(|k| k.draining_since),
+            generation: generation.next(),
+            first_seen: known.map_or(now, |k| k.first_seen),
+        };
+        let tx = self.tx(now, TxKind::HostSeen, vec![Change::Host(Box::new(record))]);
+        Decision { tx: Some(tx), reply: Reply::Object(object) }
+    }
+
+    fn host_policy(
+        &self,
+        now: UtcMicros,
+        host: &HostId,
+        cordoned: bool,
+        draining: bool,
+        request: RequestRecord,
+    ) -> Result<Decision, Refusal> {
+        let known = self.state.hosts.get(host);
+        let mut record =
+            known.ok_or_else(|| Refusal::NotFound(format!("node {host}")))?.clone();
+        record.cordoned = cordoned || draining;
+        record.draining_since = draining.then(|| record.draining_since.unwrap_or(now));
+        let action = match (cordoned, draining) {
+            (_, true) => "drain_node",
+            (true, false) => "cordon_node",
+            (false, false) => "uncordon_node",
+        };
+        let audit = audit(&request, action, host.as_str(), "");
+        let request = RequestRecord { object: host.as_str().to_owned(), ..request };
+        let changes =
+            vec![Change::Host(Box::new(record)), Change::Request(Box::new(request)), audit];
+        let tx = self.tx(now, TxKind::HostPolicy, changes);
+        Ok(Decision { tx: Some(tx), reply: Reply::Object(host.as_str().to_owned()) })
+    }
+
+    /// Opens the next tick. One that a dead server left open is closed as keep-all first.
+    fn open_tick(&self, now: UtcMicros, cause: TickCause, seed: u64) -> Result<Decision, Refusal> {
+        let mut changes = Vec::new();
+        if let Some(open) = self.state.tick.as_ref().filter(|t| t.closed_at.is_none()) {
+            if open.epoch == self.state.epoch {
+                return Err(Refusal::Conflict(format!("tick {} is still running", open.id)));
+            }
+            let mut closed = open.clone();
+            closed.failure = Some(format!("the server stopped in {}", open.phase.code()));
+            closed.phase = Phase::Exit { keep_all: true };
+            closed.closed_at = Some(now);
+            changes.push(Change::Tick(Box::new(closed)));
+        }
+        let id = self.state.tick.as_ref().map_or(TickId(1), |t| t.id.next());
+        let record = TickRecord {
+            id,
+            phase: Phase::Freeze,
+            cause,
+            epoch: self.state.epoch,
+            opened_at: now,
+            closed_at: None,
+            plan_seq: None,
+            failure: None,
+            n_evidence_rows: 0,
+            phase_ms: std::collections::BTreeMap::new(),
+            first_violations: Vec::new(),
+        };
+        changes.push(Change::Tick(Box::new(record.clone())));
+        let snapshot = self.snapshot(now, record, seed);
+        let tx = self.tx(now, TxKind::TickOpened, changes);
+        Ok(Decision { tx: Some(tx), reply: Reply::TickOpened(Box::new(snapshot)) })
+    }
+
+    fn snapshot(&self, now: UtcMicros, tick: TickRecord, seed: u64) -> Snapshot {
+        let id = tick.id;
+        let mut state = self.state.clone();
+        state.tick = Some(tick);
+        Snapshot {
+            tick: id,
+            now,
+            seed,
+            catalog_hash: self.catalog.hash().to_owned(),
+            state,
+            liveness: self.live.liveness(now),
+            experience: crate::experience::Experience::default(),
+            measured: std::collections::BTreeMap::new(),
+        }
+    }
+
+    fn close_tick(&self, now: UtcMicros, tick: TickRecord) -> Decision {
+        let expects = vec![Expect::TickOpen(tick.id)];
+        let tx = StoreTx {
+            kind: TxKind::TickClosed,
+            epoch: self.state.epoch,
+            at: now,
+            expects,
+            changes: vec![Change::Tick(Box::new(tick))],
+        };
+        Decision { tx: Some(tx), reply: Reply::Done }
+    }
+}
+
+fn audit(request: &RequestRecord, action: &str, object: &str, reason: &str) -> Change {
+    Change::Audit(Box::new(AuditRecord {
+        actor: request.identity.clone(),
+        action: action.to_owned(),
+        object: object.to_owned(),
+        reason: reason.to_owned(),
+    }))
+}

@@ -1,0 +1,111 @@
+//! Distributions of time to first token and of time per output token.
+//!
+//! Means and variances come from the operating point and the queue; the shape is log-normal, so
+//! that ranks can be mixed. Not percentiles: those go through [`super::through_buckets`].
+
+use serde::{Deserialize, Serialize};
+use statrs::function::erf::erf;
+
+use super::operating_point::{Machine, Point, Traffic};
+use super::queueing::Wait;
+
+/// Time between a request's arrival at the front end and at the scheduler, tokenizing included.
+const FRONT_END_SECONDS: f64 = 0.008;
+/// Spread of iteration times that no term above explains; seen on every measured engine.
+const ITERATION_JITTER: f64 = 0.04;
+
+/// A log-normal over milliseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Spread {
+    /// Mean of ln(ms).
+    pub mu: f64,
+    /// Standard deviation of ln(ms).
+    pub sigma: f64,
+}
+
+impl Spread {
+    /// The log-normal with this mean and variance.
+    ///
+    /// # Formula
+    /// σ² = ln(1 + var/mean²), μ = ln(mean) − σ²/2
+    #[must_use]
+    pub fn from_moments(mean_ms: f64, variance: f64) -> Self {
+        let sigma2 = (variance / (mean_ms * mean_ms)).ln_1p();
+        Self {
+            mu: mean_ms.ln() - 0.5 * sigma2,
+            sigma: sigma2.sqrt(),
+        }
+    }
+
+    /// Share of values up to `ms`.
+    #[must_use]
+    pub fn cdf(&self, ms: f64) -> f64 {
+        if ms <= 0.0 {
+            return 0.0;
+        }
+        if self.sigma <= 0.0 {
+            return if ms.ln() >= self.mu { 1.0 } else { 0.0 };
+        }
+        let z = (ms.ln() - self.mu) / self.sigma;
+        0.5 * (1.0 + erf(z * std::f64::consts::FRAC_1_SQRT_2))
+    }
+
+    /// Mean in milliseconds.
+    #[must_use]
+    pub fn mean_ms(&self) -> f64 {
+        (self.mu + 0.5 * self.sigma * self.sigma).exp()
+    }
+}
+
+/// Both latencies of a replica; absent where unbounded or undefined.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+pub struct LatencyShape {
+    /// Time to first token.
+    pub ttft: Option<Spread>,
+    /// Time per output token, as a mean per request; absent when one token is generated.
+    pub tpot: Option<Spread>,
+}
+
+/// Latencies at an operating point. Without a wait (full by design, or overloaded) the first token
+/// has no bounded time; tokens after it still come at the iteration's pace.
+pub(super) fn of(
+    machine: &Machine<'_>,
+    traffic: &Traffic,
+    point: &Point,
+    wait: Option<&Wait>,
+    is_saturated: bool,
+) -> LatencyShape {
+    if is_saturated {
+        return LatencyShape::default();
+    }
+    let arrival_cv2 = wait.map_or(0.0, |w| w.arrival_cv2);
+    LatencyShape {
+        ttft: wait.map(|wait| ttft(traffic, point, wait)),
+        tpot: (traffic.output > 1.0).then(|| tpot(machine, traffic, point, arrival_cv2)),
+    }
+}
+
+fn ttft(traffic: &Traffic, point: &Point, wait: &Wait) -> Spread {
+    let own = point.prefill_iterations * point.chunk_seconds;
+    // The part of the own prompt's time that scales with its length varies as lengths do.
+    let scaling = (own - point.decode_seconds).max(0.0);
+    let mean = FRONT_END_SECONDS + wait.queue_seconds + wait.residual_seconds + own;
+    let variance =
+        wait.variance + scaling * scaling * traffic.prompt_cv2 + (ITERATION_JITTER * mean).powi(2);
+    Spread::from_moments(mean * 1e3, variance * 1e6)
+}
+
+fn tpot(machine: &Machine<'_>, traffic: &Traffic, point: &Point, arrival_cv2: f64) -> Spread {
+    let mean = point.iteration_seconds;
+    let (share, gap) = (
+        point.chunk_fraction,
+        point.chunk_seconds - point.decode_seconds,
+    );
+    let chunks = share * (1.0 - share) * gap * gap / (traffic.output - 1.0).max(1.0);
+    let more = machine.at_live(traffic, point.live * 1.1).iteration_seconds;
+    let slope = (more - mean).max(0.0) / (0.1 * point.live).max(f64::MIN_POSITIVE);
+    // The batch of an open system varies like a Poisson count.
+    let load = slope * slope * point.live * arrival_cv2;
+    let variance = chunks + load + (ITERATION_JITTER * mean).powi(2);
+    Spread::from_moments(mean * 1e3, variance * 1e6)
+}

@@ -1,0 +1,322 @@
+//! Where a replica settles: live batch, iteration time and rate in steady state.
+//!
+//! A request lives for R iterations, prompt chunks and generated tokens; with B requests live the
+//! replica finishes B/(R·T(B)) per second. Capacity is that rate at the largest B that memory,
+//! the sequence limit and the token budget allow. Queueing beyond this mean is
+//! [`super::queueing`]. Spec §4.
+
+use super::memory::MemoryBreakdown;
+use super::queueing::Load;
+use super::roofline::{StageModel, StepCost, StepWork};
+use super::{Demand, Deployment, Limit, prefix};
+use crate::job::LengthStats;
+
+/// Halvings when looking for a batch; 2⁻³² of the range is far below a request.
+const BISECTIONS: u32 = 32;
+/// Share of the KV pool that a steady batch can use before growth causes preemptions.
+const USABLE_POOL_FRACTION: f64 = 0.95;
+/// z of the 95th percentile.
+const Z95: f64 = 1.644_853_626_951_472_7;
+
+/// The mean request, as the engine meets it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Traffic {
+    /// Mean prompt tokens.
+    pub(super) prompt: f64,
+    /// Mean prompt tokens that are computed, not cached.
+    pub(super) computed: f64,
+    /// Mean generated tokens, at least one.
+    pub(super) output: f64,
+    /// Share of prompt tokens from cache.
+    pub(super) hit_fraction: f64,
+    /// Mean context of a live sequence.
+    pub(super) context: f64,
+    /// Mean context that a prompt token attends to.
+    pub(super) prefill_context: f64,
+    /// Cache tokens that only this sequence holds.
+    pub(super) unique_tokens: f64,
+    /// Cache tokens that all sequences share.
+    pub(super) shared_tokens: f64,
+    /// Squared coefficient of variation of prompt lengths.
+    pub(super) prompt_cv2: f64,
+    /// Squared coefficient of variation of output lengths.
+    pub(super) output_cv2: f64,
+}
+
+impl Traffic {
+    pub(super) fn of(d: &Deployment<'_>, demand: &Demand<'_>, memory: &MemoryBreakdown) -> Self {
+        let workload = demand.workload;
+        let prompt = workload.isl.mean.max(1.0);
+        let output = workload.osl.mean.max(1.0);
+        let hit_fraction =
+            prefix::hit_fraction(workload, &d.shape, memory.kv_pool_tokens, d.n_replicas);
+        let computed = (prompt * (1.0 - hit_fraction)).max(1.0);
+        let output_cv2 = squared_variation(&workload.osl);
+        // A sequence met at a random moment is a long one: size-biased, and half done.
+        let generated = output * (1.0 + output_cv2) / 2.0;
+        let half_block = f64::from(d.shape.block_size) / 2.0;
+        let cached = prompt - computed;
+        Self {
+            prompt,
+            computed,
+            output,
+            hit_fraction,
+            context: prompt + generated,
+            prefill_context: cached + computed / 2.0,
+            unique_tokens: computed + generated + half_block,
+            shared_tokens: cached,
+            prompt_cv2: squared_variation(&workload.isl),
+            output_cv2,
+        }
+    }
+
+    /// Live cache tokens with so many live requests.
+    pub(super) fn live_tokens(&self, live: f64) -> f64 {
+        self.unique_tokens * live + self.shared_tokens * live.min(1.0)
+    }
+}
+
+/// Squared coefficient of variation of a log-normal through the median and 95th percentile.
+fn squared_variation(lengths: &LengthStats) -> f64 {
+    if lengths.p50 < 1.0 || lengths.p95 <= lengths.p50 {
+        return 0.0;
+    }
+    let sigma = (lengths.p95 / lengths.p50).ln() / Z95;
+    // A recorded distribution is cut off, so a tail heavier than this is not believed.
+    (sigma * sigma).exp_m1().min(9.0)
+}
+
+/// The largest steady state.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Envelope {
+    pub(super) live_max: f64,
+    pub(super) capacity_rps: f64,
+    pub(super) limit: Limit,
+    pub(super) at_limit: Point,
+}
+
+/// One steady state.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Point {
+    /// Live requests.
+    pub(super) live: f64,
+    /// Requests finished per second.
+    pub(super) rate_rps: f64,
+    /// Iterations that its prompt takes.
+    pub(super) prefill_iterations: f64,
+    /// Mean time in which every live sequence moves on by one token.
+    pub(super) iteration_seconds: f64,
+    /// The same without and with a chunk of prompt in it.
+    pub(super) decode_seconds: f64,
+    pub(super) chunk_seconds: f64,
+    /// Share of iterations with a chunk.
+    pub(super) chunk_fraction: f64,
+    /// Micro-batches in flight.
+    pub(super) micro_batches: f64,
+    /// Mean cost of a stage's step, chunks weighed in.
+    pub(super) cost: StepCost,
+}
+
+/// A deployment with its step constants.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Machine<'a> {
+    pub(super) deployment: &'a Deployment<'a>,
+    stage: StageModel,
+}
+
+impl<'a> Machine<'a> {
+    pub(super) fn of(deployment: &'a Deployment<'a>) -> Self {
+        Self {
+            deployment,
+            stage: StageModel::of(deployment),
+        }
+    }
+
+    /// Time in which all micro-batches move on by one token, and the cost of one stage's step.
+    ///
+    /// # Formula
+    /// (m + pp − 1) · t(work/m), m = micro-batches in flight
+    pub(super) fn iteration(&self, work: StepWork, micro_batches: f64) -> (f64, StepCost) {
+        let share = StepWork {
+            decode_seqs: work.decode_seqs / micro_batches,
+            prefill_tokens: work.prefill_tokens / micro_batches,
+            ..work
+        };
+        let cost = self.stage.step(self.deployment, share);
+        let steps = micro_batches + f64::from(self.deployment.shape.pp) - 1.0;
+        (steps * cost.seconds, cost)
+    }
+
+    /// The largest live batch, the rate there, and what stops it.
+    pub(super) fn envelope(&self, traffic: &Traffic, memory: &MemoryBreakdown) -> Envelope {
+        let shape = &self.deployment.shape;
+        let usable = memory.kv_pool_tokens * USABLE_POOL_FRACTION - traffic.shared_tokens;
+        let by_memory = (usable / traffic.unique_tokens).max(1.0);
+        let by_slots = f64::from(shape.max_num_seqs);
+        let by_budget = self.live_by_budget(traffic, by_slots.min(by_memory));
+        let live_max = by_memory.min(by_slots).min(by_budget).max(1.0);
+        let at_limit = self.at_live(traffic, live_max);
+        let limit = if by_budget < by_memory.min(by_slots) {
+            Limit::Compute
+        } else if by_memory < by_slots {
+            Limit::KvCapacity
+        } else {
+            self.limit_at(traffic, &at_limit)
+        };
+        Envelope {
+            live_max,
+            capacity_rps: at_limit.rate_rps,
+            limit,
+            at_limit,
+        }
+    }
+
+    /// With all slots taken: more slots would help while a step's time hardly grows with them;
+    /// else the largest part of the step is to blame.
+    fn limit_at(&self, traffic: &Traffic, point: &Point) -> Limit {
+        let larger = self.at_live(traffic, point.live * 1.1);
+        let gain = (larger.rate_rps / point.rate_rps - 1.0) / 0.1;
+        let cost = point.cost;
+        if gain > 0.5 {
+            Limit::Queue
+        } else if cost.comm_seconds > cost.compute_bound_seconds.max(cost.bandwidth_bound_seconds) {
+            Limit::Communication
+        } else if cost.compute_bound_seconds > cost.bandwidth_bound_seconds {
+            Limit::Compute
+        } else {
+            Limit::Bandwidth
+        }
+    }
+
+    /// Largest live batch whose tokens per iteration fit the token budget.
+    fn live_by_budget(&self, traffic: &Traffic, cap: f64) -> f64 {
+        let budget = f64::from(self.deployment.shape.max_num_batched_tokens);
+        let fits = |live: f64| {
+            let plan = self.iteration_plan(traffic, live);
+            plan.decode_seqs + plan.prefill_mean <= budget
+        };
+        if fits(cap) {
+            return f64::INFINITY;
+        }
+        let (mut low, mut high) = (0.0, cap);
+        for _ in 0..BISECTIONS {
+            let middle = 0.5 * (low + high);
+            if fits(middle) {
+                low = middle
+            } else {
+                high = middle
+            }
+        }
+        low
+    }
+
+    fn iteration_plan(&self, traffic: &Traffic, live: f64) -> IterationPlan {
+        let most = f64::from(self.deployment.shape.max_num_batched_tokens);
+        let budget = (most - live).max(1.0);
+        let prefill_iterations = (traffic.computed / budget).max(1.0);
+        let lifetime = traffic.output - 1.0 + prefill_iterations;
+        let prefill_mean = live * traffic.computed / lifetime;
+        let chunk = traffic.computed.min(budget).max(prefill_mean.min(budget));
+        IterationPlan {
+            budget,
+            prefill_iterations,
+            lifetime,
+            prefill_mean,
+            chunk,
+            decode_seqs: live * (traffic.output - 1.0) / lifetime,
+        }
+    }
+
+    /// The steady state with so many live requests.
+    pub(super) fn at_live(&self, traffic: &Traffic, live: f64) -> Point {
+        let plan = self.iteration_plan(traffic, live);
+        let pp = f64::from(self.deployment.shape.pp);
+        let micro_batches = live.clamp(1.0, pp);
+        let decode = StepWork {
+            decode_seqs: plan.decode_seqs,
+            decode_context: traffic.context,
+            prefill_tokens: 0.0,
+            prefill_context: traffic.prefill_context,
+        };
+        let with_chunk = StepWork {
+            prefill_tokens: plan.chunk,
+            ..decode
+        };
+        let (decode_seconds, decode_cost) = self.iteration(decode, micro_batches);
+        let (chunk_seconds, chunk_cost) = self.iteration(with_chunk, micro_batches);
+        let chunk_fraction = (plan.prefill_mean / plan.chunk).min(1.0);
+        let iteration_seconds = decode_seconds + chunk_fraction * (chunk_seconds - decode_seconds);
+        Point {
+            live,
+            rate_rps: live / (plan.lifetime * iteration_seconds),
+            prefill_iterations: plan.prefill_iterations,
+            iteration_seconds,
+            decode_seconds,
+            chunk_seconds,
+            chunk_fraction,
+            micro_batches,
+            cost: mix(decode_cost, chunk_cost, chunk_fraction),
+        }
+    }
+
+    /// The steady state under a load: the batch whose rate is the offered one.
+    pub(super) fn at_load(&self, traffic: &Traffic, envelope: &Envelope, load: Load) -> Point {
+        let rate = match load {
+            Load::Saturated | Load::Backlogged => return envelope.at_limit,
+            Load::Closed { concurrency } => {
+                return self.at_live(traffic, concurrency.min(envelope.live_max));
+            }
+            Load::Open { rate_rps, .. } => rate_rps,
+        };
+        let (mut low, mut high) = (0.0, envelope.live_max);
+        for _ in 0..BISECTIONS {
+            let middle = 0.5 * (low + high);
+            if self.at_live(traffic, middle).rate_rps < rate {
+                low = middle
+            } else {
+                high = middle
+            }
+        }
+        Point {
+            rate_rps: rate,
+            ..self.at_live(traffic, 0.5 * (low + high))
+        }
+    }
+
+    /// Seconds that a prompt of mean length takes of a replica that has more prompts waiting.
+    pub(super) fn prompt_service_seconds(&self, traffic: &Traffic, point: &Point) -> f64 {
+        let plan = self.iteration_plan(traffic, point.live);
+        let full = StepWork {
+            decode_seqs: plan.decode_seqs,
+            decode_context: traffic.context,
+            prefill_tokens: plan.budget,
+            prefill_context: traffic.prefill_context,
+        };
+        let (seconds, _) = self.iteration(full, point.micro_batches);
+        seconds * traffic.computed / plan.budget
+    }
+}
+
+/// How the tokens of a steady state spread over iterations.
+#[derive(Debug, Clone, Copy)]
+struct IterationPlan {
+    budget: f64,
+    prefill_iterations: f64,
+    lifetime: f64,
+    prefill_mean: f64,
+    chunk: f64,
+    decode_seqs: f64,
+}
+
+fn mix(a: StepCost, b: StepCost, share_of_b: f64) -> StepCost {
+    let blend = |x: f64, y: f64| x + share_of_b * (y - x);
+    StepCost {
+        seconds: blend(a.seconds, b.seconds),
+        compute_bound_seconds: blend(a.compute_bound_seconds, b.compute_bound_seconds),
+        bandwidth_bound_seconds: blend(a.bandwidth_bound_seconds, b.bandwidth_bound_seconds),
+        comm_seconds: blend(a.comm_seconds, b.comm_seconds),
+        overhead_seconds: blend(a.overhead_seconds, b.overhead_seconds),
+        flops: blend(a.flops, b.flops),
+        bytes: blend(a.bytes, b.bytes),
+    }
+}

@@ -1,0 +1,160 @@
+//! Waiting: for a slot in the batch and for the prompts ahead.
+//!
+//! The batch is a queue with as many servers as the batch has room for; prompts are a queue with
+//! one server, whose work is prompt tokens. Not a simulation: a test compares both with one.
+//! Spec §4.
+
+use super::Demand;
+use super::operating_point::{Envelope, Machine, Point, Traffic};
+use crate::job::{ArrivalPattern, JobClass};
+
+/// How requests come.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Load {
+    /// Arrivals at a rate below capacity.
+    Open {
+        /// Requests per second at one replica.
+        rate_rps: f64,
+        /// Squared coefficient of variation of the times between arrivals.
+        arrival_cv2: f64,
+    },
+    /// A fixed number in flight.
+    Closed {
+        /// Requests in flight at one replica.
+        concurrency: f64,
+    },
+    /// A batch job that always has more to do.
+    Backlogged,
+    /// Arrivals above capacity.
+    Saturated,
+}
+
+impl Load {
+    pub(super) fn of(demand: &Demand<'_>, envelope: &Envelope) -> Self {
+        if let Some(concurrency) = demand.batch_concurrency.filter(|n| *n > 0) {
+            return Self::Closed {
+                concurrency: f64::from(concurrency),
+            };
+        }
+        let rate_rps = demand.rate_rps_per_replica;
+        if demand.class == JobClass::Batch && rate_rps == 0.0 {
+            return Self::Backlogged;
+        }
+        if rate_rps >= envelope.capacity_rps {
+            return Self::Saturated;
+        }
+        Self::Open {
+            rate_rps,
+            arrival_cv2: arrival_cv2(demand),
+        }
+    }
+}
+
+/// Bursts widen the times between arrivals; a peak of k times the mean is taken as k times the
+/// variance of independent arrivals.
+fn arrival_cv2(demand: &Demand<'_>) -> f64 {
+    match demand.workload.arrival_pattern {
+        ArrivalPattern::Poisson => 1.0,
+        ArrivalPattern::Bursty | ArrivalPattern::Trace => {
+            demand.workload.peak_to_mean.clamp(1.0, 100.0)
+        }
+    }
+}
+
+/// Mean and variance of waiting before the own prompt is computed.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Wait {
+    /// Waiting for a slot and for prompts ahead, in seconds; the engine counts these as waiting.
+    pub(super) queue_seconds: f64,
+    /// Rest of the iteration under way at arrival.
+    pub(super) residual_seconds: f64,
+    /// Variance of both.
+    pub(super) variance: f64,
+    /// Squared coefficient of variation of arrivals, for fluctuations of the batch.
+    pub(super) arrival_cv2: f64,
+}
+
+/// The wait of a load; `None` where it is unbounded or not a property of the replica.
+pub(super) fn wait(
+    machine: &Machine<'_>,
+    point: &Point,
+    envelope: &Envelope,
+    traffic: &Traffic,
+    load: Load,
+) -> Option<Wait> {
+    let residual = residual_seconds(point);
+    match load {
+        Load::Saturated | Load::Backlogged => None,
+        Load::Closed { concurrency } => {
+            let queue_seconds = (concurrency - point.live).max(0.0) / point.rate_rps;
+            // Those in front finish one by one: the spread is that of the batch's own lifetimes.
+            let variance = queue_seconds * queue_seconds / 9.0 + residual * residual / 3.0;
+            Some(Wait {
+                queue_seconds,
+                residual_seconds: residual,
+                variance,
+                arrival_cv2: 0.0,
+            })
+        }
+        Load::Open {
+            rate_rps,
+            arrival_cv2,
+        } => {
+            let slots = slot_wait(envelope, traffic, rate_rps, arrival_cv2);
+            let prompts = prompt_wait(
+                machine.prompt_service_seconds(traffic, point),
+                traffic.prompt_cv2,
+                rate_rps,
+                arrival_cv2,
+            );
+            Some(Wait {
+                queue_seconds: slots.0 + prompts.0,
+                residual_seconds: residual,
+                variance: slots.1 + prompts.1 + residual * residual / 3.0,
+                arrival_cv2,
+            })
+        }
+    }
+}
+
+/// Mean rest of the iteration under way, by the inspection paradox; an idle replica starts at once.
+fn residual_seconds(point: &Point) -> f64 {
+    let share = point.chunk_fraction;
+    let mean_square =
+        (1.0 - share) * point.decode_seconds.powi(2) + share * point.chunk_seconds.powi(2);
+    point.live.min(1.0) * mean_square / (2.0 * point.iteration_seconds)
+}
+
+/// Mean and variance of the wait for one of c slots.
+///
+/// # Formula
+/// W = (ca² + cs²)/2 · ρ^(√(2(c+1)) − 1) / (1 − ρ) · S/c, where S/c = 1/capacity
+fn slot_wait(
+    envelope: &Envelope,
+    traffic: &Traffic,
+    rate_rps: f64,
+    arrival_cv2: f64,
+) -> (f64, f64) {
+    let load = (rate_rps / envelope.capacity_rps).clamp(0.0, 1.0 - 1e-9);
+    let probability = load.powf((2.0 * (envelope.live_max + 1.0)).sqrt() - 1.0);
+    let spread = 0.5 * (arrival_cv2 + traffic.output_cv2.min(1.0));
+    waiting(probability, spread / ((1.0 - load) * envelope.capacity_rps))
+}
+
+/// Mean and variance of the wait for prompts ahead: one server, general service.
+fn prompt_wait(service: f64, prompt_cv2: f64, rate_rps: f64, arrival_cv2: f64) -> (f64, f64) {
+    let load = (rate_rps * service).clamp(0.0, 1.0 - 1e-9);
+    waiting(
+        load,
+        0.5 * (arrival_cv2 + prompt_cv2) * service / (1.0 - load),
+    )
+}
+
+/// Mean and variance of a wait that is exponential with the given mean when it happens at all.
+fn waiting(probability: f64, mean_if_any: f64) -> (f64, f64) {
+    let mean = probability * mean_if_any;
+    (
+        mean,
+        2.0 * probability * mean_if_any * mean_if_any - mean * mean,
+    )
+}

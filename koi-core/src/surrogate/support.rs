@@ -1,0 +1,93 @@
+//! What the engine, or this member, cannot do: refused with the reason before any arithmetic.
+
+use super::{Demand, Deployment};
+use crate::job::LengthStats;
+use crate::model::{ModelFacts, WeightDtype};
+
+/// Longest request in tokens that is reasoned about; keeps every product finite.
+const MAX_TOKENS: f64 = 1e8;
+/// Highest rate per replica that is reasoned about.
+const MAX_RATE_RPS: f64 = 1e6;
+
+/// Checks a question; allocation happens only for a refusal.
+pub(super) fn check(deployment: &Deployment<'_>, demand: &Demand<'_>) -> Result<(), String> {
+    let Deployment { model, shape, .. } = deployment;
+    if deployment.n_replicas == 0 {
+        return Err("a deployment has at least one replica".to_owned());
+    }
+    model.legal_tp(shape.tp)?;
+    model.legal_pp(shape.pp)?;
+    model.legal_ep(shape.ep, shape.tp)?;
+    check_dtype(model, shape.weight_dtype)?;
+    check_engine_limits(deployment, demand)?;
+    check_numbers(demand)
+}
+
+/// The engine quantizes 16-bit weights to fp8 on the fly, and nothing else into anything else.
+fn check_dtype(model: &ModelFacts, choice: WeightDtype) -> Result<(), String> {
+    let native = model.native_weight_dtype;
+    let is_float =
+        |d: WeightDtype| matches!(d, WeightDtype::Fp32 | WeightDtype::Bf16 | WeightDtype::Fp16);
+    let ok = match choice {
+        WeightDtype::Auto => true,
+        WeightDtype::Fp32 | WeightDtype::Bf16 | WeightDtype::Fp16 => is_float(native),
+        WeightDtype::Fp8 => is_float(native) || native == WeightDtype::Fp8,
+        WeightDtype::Int8 | WeightDtype::Int4 => native == choice,
+    };
+    if ok {
+        return Ok(());
+    }
+    Err(format!(
+        "{} weights cannot be served as {}",
+        native.name(),
+        choice.name()
+    ))
+}
+
+fn check_engine_limits(deployment: &Deployment<'_>, demand: &Demand<'_>) -> Result<(), String> {
+    let Deployment { model, shape, .. } = deployment;
+    let longest = shape.max_model_len.unwrap_or(model.max_position);
+    if longest > model.max_position {
+        return Err(format!(
+            "max_model_len {longest} exceeds the model's {} positions",
+            model.max_position
+        ));
+    }
+    let needed = demand.workload.isl.p99 + 1.0;
+    if needed > f64::from(longest) {
+        return Err(format!(
+            "the workload's p99 prompt needs {needed:.0} tokens; the longest request is {longest}"
+        ));
+    }
+    if shape.max_num_seqs > shape.max_num_batched_tokens {
+        return Err(format!(
+            "max_num_batched_tokens {} is below max_num_seqs {}",
+            shape.max_num_batched_tokens, shape.max_num_seqs
+        ));
+    }
+    if !shape.chunked_prefill && shape.max_num_batched_tokens < longest {
+        return Err(format!(
+            "without chunked prefill a step must hold the longest request: max_num_batched_tokens {} is below {longest}",
+            shape.max_num_batched_tokens
+        ));
+    }
+    Ok(())
+}
+
+fn check_numbers(demand: &Demand<'_>) -> Result<(), String> {
+    let rate = demand.rate_rps_per_replica;
+    if !(0.0..=MAX_RATE_RPS).contains(&rate) {
+        return Err(format!(
+            "a rate of {rate} requests per second is not in 0..={MAX_RATE_RPS}"
+        ));
+    }
+    let sane = |l: &LengthStats| {
+        [l.mean, l.p50, l.p95, l.p99]
+            .into_iter()
+            .all(|x| (0.0..=MAX_TOKENS).contains(&x))
+    };
+    if !sane(&demand.workload.isl) || !sane(&demand.workload.osl) {
+        return Err(format!("lengths must be in 0..={MAX_TOKENS} tokens"));
+    }
+    Ok(())
+}

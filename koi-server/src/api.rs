@@ -1,0 +1,12 @@
+//! The gRPC API: decode, ask the core or the store, encode. No decisions here.
+
+pub mod admin;
+pub mod beliefs;
+pub mod encode;
+mod explain;
+pub mod fleet;
+pub mod jobs;
+pub mod paging;
+pub mod plans;
+pub mod status;
+pub mod ticks;

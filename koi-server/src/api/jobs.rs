@@ -1,0 +1,349 @@
+//! The `Jobs` service.
+
+use std::sync::{Arc, Mutex};
+
+use koi_core::ids::JobId;
+use koi_core::job::JobSpec;
+use koi_core::job::draft::JobDraft;
+use koi_core::rollout::SloTally;
+use koi_core::server::{Command, Reply};
+use koi_core::store::{JobRecord, RequestRecord};
+use koi_core::telemetry::series::HistogramSeries;
+use koi_core::tick::observatory::{CurrentView, Observatory};
+use koi_proto::v1;
+use prost::Message as _;
+use sha2::{Digest as _, Sha256};
+use tokio_stream::StreamExt as _;
+use tokio_stream::wrappers::BroadcastStream;
+use tokio_stream::wrappers::errors::BroadcastStreamRecvError;
+use tonic::{Request, Response, Status};
+
+use super::encode;
+use super::explain::explain;
+use super::paging::{cut, page};
+use super::status::{invalid, invalid_field, refused, store_failed};
+use crate::auth::{Identity, TokenTable};
+use crate::core_loop::{Core, utc_now};
+use crate::endpoints::EndpointBoard;
+use crate::store::{PageRequest, Store};
+use crate::tick::run::{World, lock};
+
+/// Longest idempotency key.
+const MAX_KEY_BYTES: usize = 128;
+/// Windows within this many seconds count for "inside the SLO".
+const SLO_LOOKBACK_SECONDS: i64 = 600;
+
+/// The `Jobs` service.
+#[derive(Clone)]
+pub struct JobsApi {
+    /// Decisions.
+    pub core: Core,
+    /// History.
+    pub store: Store,
+    /// Who may ask.
+    pub tokens: TokenTable,
+    /// Endpoints.
+    pub endpoints: Arc<EndpointBoard>,
+    /// What agents showed.
+    pub observatory: Arc<Mutex<Observatory>>,
+    /// Closed world.
+    pub world: World,
+}
+
+/// What one read of the machine gives about a job.
+pub(super) struct JobView {
+    pub(super) record: JobRecord,
+    pub(super) replicas: Vec<v1::Replica>,
+    pub(super) current: Option<CurrentView>,
+    pub(super) tally: SloTally,
+}
+
+impl JobView {
+    pub(super) fn to_wire(&self) -> v1::Job {
+        let record = &self.record;
+        let reason = match &record.state {
+            koi_core::store::JobState::LaunchFailed { reason }
+            | koi_core::store::JobState::Finished { reason } => reason.clone(),
+            koi_core::store::JobState::Waiting
+            | koi_core::store::JobState::Running
+            | koi_core::store::JobState::Paused => String::new(),
+        };
+        v1::Job {
+            job_id: record.id.to_string(),
+            spec: Some(v1::JobSpec::from(&record.spec)),
+            state: record.state.name().to_owned(),
+            state_reason: reason,
+            submitted_at_us: record.submitted_at.0,
+            active: record.active.as_ref().map(encode::committed),
+            rollout: record.rollout.as_ref().map(encode::rollout),
+            note: record.note.clone().unwrap_or_default(),
+            replicas: self.replicas.clone(),
+            measured: self.current.as_ref().map(|c| measured(c, self.tally)),
+            ticks_waited: record.ticks_waited,
+        }
+    }
+}
+
+fn measured(view: &CurrentView, tally: SloTally) -> v1::Measured {
+    let mean_based = if view.observation.mean_based {
+        vec!["p99_ttft_ms".to_owned(), "p99_tpot_ms".to_owned()]
+    } else {
+        Vec::new()
+    };
+    v1::Measured {
+        mediators: encode::mediators(&view.observation.mediators),
+        outcomes: encode::outcomes(&view.observation.outcomes),
+        mean_based,
+        n_requests: view.pooled.observations(HistogramSeries::TimeToFirstToken),
+        from_us: view.pooled.start.0,
+        to_us: view.pooled.end.0,
+        n_windows_judged: tally.judged,
+        n_windows_inside: tally.inside,
+    }
+}
+
+impl JobsApi {
+    /// A live job by id or name, else one that is over.
+    pub(super) async fn find(&self, text: &str) -> Result<JobView, Status> {
+        if text.is_empty() || text.len() > 100 {
+            return Err(invalid_field("job", "name a job by its name or id"));
+        }
+        let wanted = text.to_owned();
+        let views = self.views(move |job| {
+            job.spec.name.as_str() == wanted || job.id.to_string() == wanted
+        });
+        // Of a finished and a live job with one name, the live one is meant.
+        let mut found = views.await?;
+        found.sort_by_key(|v| (v.record.state.is_finished(), v.record.submitted_at));
+        if let Some(view) = found.into_iter().next() {
+            return Ok(view);
+        }
+        let record = self
+            .store
+            .job_by_name_or_id(text)
+            .await
+            .map_err(|e| store_failed(&e))?
+            .ok_or_else(|| Status::not_found(format!("there is no job {text}")))?;
+        let tally = SloTally::default();
+        Ok(JobView { record, replicas: Vec::new(), current: None, tally })
+    }
+
+    async fn views(
+        &self,
+        keep: impl Fn(&JobRecord) -> bool + Send + 'static,
+    ) -> Result<Vec<JobView>, Status> {
+        let observatory = self.observatory.clone();
+        let catalog = self.world.catalog;
+        let read = self.core.read(move |machine| {
+            let state = machine.state();
+            let observatory = lock(&observatory);
+            let now = utc_now();
+            let tallies = observatory.tallies_since(now.plus_seconds(-SLO_LOOKBACK_SECONDS));
+            let view = |job: &JobRecord| JobView {
+                replicas: state
+                    .replicas_of(job.id)
+                    .map(|r| encode::replica(r, &job.spec.model.id))
+                    .collect(),
+                current: observatory.now(state, catalog, job, now),
+                tally: tallies
+                    .iter()
+                    .filter(|((id, _), _)| *id == job.id)
+                    .fold(SloTally::default(), |sum, (_, t)| SloTally {
+                        judged: sum.judged + t.judged,
+                        inside: sum.inside + t.inside,
+                    }),
+                record: job.clone(),
+            };
+            state.jobs.values().filter(|j| keep(j)).map(view).collect::<Vec<_>>()
+        });
+        read.await.map_err(|refusal| refused(&refusal))
+    }
+
+    /// Validates a wire spec. A job that names no engine gets the fleet's.
+    async fn validated(&self, spec: Option<v1::JobSpec>) -> Result<JobSpec, Status> {
+        let spec = spec.ok_or_else(|| invalid_field("spec", "is missing"))?;
+        let mut draft = JobDraft::from(spec);
+        if draft.engine.is_none() {
+            let simulated = self.core.read(|m| {
+                let mut hosts = m.state().hosts.values().peekable();
+                hosts.peek().is_some() && hosts.all(|h| h.facts.simulated)
+            });
+            let simulated = simulated.await.map_err(|refusal| refused(&refusal))?;
+            draft.engine = Some(if simulated { "sim" } else { "vllm" }.to_owned());
+        }
+        draft.validate(utc_now()).map_err(|violations| invalid(&violations))
+    }
+
+    /// The remembered object of an idempotency key; a fresh key when the client sent none.
+    async fn remembered(
+        &self,
+        identity: &Identity,
+        key: &str,
+        payload: &[u8],
+    ) -> Result<Result<String, RequestRecord>, Status> {
+        remembered(&self.store, identity, key, payload).await
+    }
+}
+
+/// What the store remembers of a request: `Ok(object)` when it was done before, else the record
+/// to be written with it.
+pub(super) async fn remembered(
+    store: &Store,
+    identity: &Identity,
+    key: &str,
+    payload: &[u8],
+) -> Result<Result<String, RequestRecord>, Status> {
+    if key.len() > MAX_KEY_BYTES || !key.bytes().all(|c| c.is_ascii_graphic()) {
+        let message = format!("at most {MAX_KEY_BYTES} printable ASCII characters");
+        return Err(invalid_field("idempotency_key", message));
+    }
+    let digest = Sha256::digest(payload);
+    let payload_hash: String = digest.iter().map(|b| format!("{b:02x}")).collect();
+    let (identity, fresh) = (identity.name(), key.is_empty());
+    if !fresh {
+        let known = store.request(&identity, key).await.map_err(|e| store_failed(&e))?;
+        if let Some(known) = known {
+            return if known.payload_hash == payload_hash {
+                Ok(Ok(known.object))
+            } else {
+                Err(Status::aborted("this idempotency key was used for another request"))
+            };
+        }
+    }
+    let key = if fresh { uuid::Uuid::now_v7().to_string() } else { key.to_owned() };
+    Ok(Err(RequestRecord { identity, key, payload_hash, object: String::new() }))
+}
+
+#[tonic::async_trait]
+impl v1::jobs_server::Jobs for JobsApi {
+    async fn submit_job(
+        &self,
+        request: Request<v1::SubmitJobRequest>,
+    ) -> Result<Response<v1::SubmitJobReply>, Status> {
+        let identity = self.tokens.operator(&request)?;
+        let request = request.into_inner();
+        let payload = request.spec.as_ref().map(v1::JobSpec::encode_to_vec).unwrap_or_default();
+        let spec = self.validated(request.spec).await?;
+        let name = spec.name.to_string();
+        if request.validate_only {
+            return Ok(Response::new(v1::SubmitJobReply { job_id: String::new(), name }));
+        }
+        let record =
+            match self.remembered(&identity, &request.idempotency_key, &payload).await? {
+                Ok(job_id) => return Ok(Response::new(v1::SubmitJobReply { job_id, name })),
+                Err(record) => record,
+            };
+        let id = JobId(uuid::Uuid::now_v7());
+        let command = Command::SubmitJob { id, spec: Box::new(spec), request: record };
+        self.core.command(command).await.map_err(|refusal| refused(&refusal))?;
+        Ok(Response::new(v1::SubmitJobReply { job_id: id.to_string(), name }))
+    }
+
+    async fn get_job(
+        &self,
+        request: Request<v1::GetJobRequest>,
+    ) -> Result<Response<v1::GetJobReply>, Status> {
+        self.tokens.operator(&request)?;
+        let view = self.find(&request.into_inner().job).await?;
+        Ok(Response::new(v1::GetJobReply { job: Some(view.to_wire()) }))
+    }
+
+    async fn list_jobs(
+        &self,
+        request: Request<v1::ListJobsRequest>,
+    ) -> Result<Response<v1::ListJobsReply>, Status> {
+        self.tokens.operator(&request)?;
+        let request = request.into_inner();
+        if request.include_finished {
+            return self.list_finished(request.page).await;
+        }
+        let page = page(request.page)?;
+        let mut views = self.views(|job| !job.state.is_finished()).await?;
+        views.sort_by_key(|v| v.record.id);
+        let (views, next) = cut(&page, views.into_iter(), |v| v.record.id.to_string());
+        let jobs = views.iter().map(JobView::to_wire).collect();
+        Ok(Response::new(v1::ListJobsReply { jobs, page: Some(next) }))
+    }
+
+    async fn cancel_job(
+        &self,
+        request: Request<v1::CancelJobRequest>,
+    ) -> Result<Response<v1::CancelJobReply>, Status> {
+        let identity = self.tokens.operator(&request)?;
+        let request = request.into_inner();
+        if request.reason.len() > 1024 {
+            return Err(invalid_field("reason", "at most 1024 bytes"));
+        }
+        let job = self.find(&request.job).await?.record.id;
+        let payload = format!("cancel {job}").into_bytes();
+        let record =
+            match self.remembered(&identity, &request.idempotency_key, &payload).await? {
+                Ok(job_id) => return Ok(Response::new(v1::CancelJobReply { job_id })),
+                Err(record) => record,
+            };
+        let command = Command::CancelJob { job, reason: request.reason, request: record };
+        match self.core.command(command).await.map_err(|refusal| refused(&refusal))? {
+            Reply::Object(job_id) => Ok(Response::new(v1::CancelJobReply { job_id })),
+            Reply::TickOpened(_) | Reply::Done => Err(Status::internal("no job id came back")),
+        }
+    }
+
+    async fn explain_job(
+        &self,
+        request: Request<v1::ExplainJobRequest>,
+    ) -> Result<Response<v1::ExplainJobReply>, Status> {
+        self.tokens.operator(&request)?;
+        let view = self.find(&request.into_inner().job).await?;
+        let job = view.record.id;
+        let plan = self.store.plan_for_job(job).await.map_err(|e| store_failed(&e))?;
+        let evidence = self.store.evidence_of_job(job, 50).await.map_err(|e| store_failed(&e))?;
+        let causal = self.world.causal.clone();
+        let beliefs = self.core.read(move |m| m.state().beliefs_from(&causal));
+        let beliefs = beliefs.await.map_err(|refusal| refused(&refusal))?;
+        let reply = explain(&view, plan.as_ref(), &evidence, &beliefs, &self.world.causal);
+        Ok(Response::new(reply))
+    }
+
+    type WatchEndpointsStream = std::pin::Pin<
+        Box<dyn tokio_stream::Stream<Item = Result<v1::EndpointSet, Status>> + Send>,
+    >;
+
+    async fn watch_endpoints(
+        &self,
+        request: Request<v1::WatchEndpointsRequest>,
+    ) -> Result<Response<Self::WatchEndpointsStream>, Status> {
+        self.tokens.operator(&request)?;
+        let job = self.find(&request.into_inner().job).await?.record.spec.name.to_string();
+        let (newest, changes) = self.endpoints.watch(&job);
+        let first = newest.map(|set| Ok(encode::endpoints(&set)));
+        let later = BroadcastStream::new(changes).filter_map(move |change| match change {
+            Ok(set) if set.job == job => Some(Ok(encode::endpoints(&set))),
+            Ok(_) => None,
+            Err(BroadcastStreamRecvError::Lagged(_)) => {
+                Some(Err(Status::data_loss("the watcher fell behind; watch again")))
+            }
+        });
+        Ok(Response::new(Box::pin(tokio_stream::iter(first).chain(later))))
+    }
+}
+
+impl JobsApi {
+    async fn list_finished(
+        &self,
+        page: Option<v1::PageRequest>,
+    ) -> Result<Response<v1::ListJobsReply>, Status> {
+        let page = page.unwrap_or_default();
+        let token = Some(page.token).filter(|t| !t.is_empty());
+        let request = PageRequest { limit: page.size, token };
+        let found = self.store.jobs_finished(&request).await.map_err(|e| store_failed(&e))?;
+        let jobs = found.items.into_iter().map(|finished| {
+            let tally = SloTally::default();
+            let record = finished.record;
+            JobView { record, replicas: Vec::new(), current: None, tally }.to_wire()
+        });
+        Ok(Response::new(v1::ListJobsReply {
+            jobs: jobs.collect(),
+            page: Some(v1::PageReply { next_token: found.next.unwrap_or_default() }),
+        }))
+    }
+}

@@ -1,0 +1,106 @@
+//! The `Ticks` service.
+
+use koi_core::ids::TickId;
+use koi_core::validation::EvidenceRow;
+use koi_proto::v1;
+use tonic::{Request, Response, Status};
+
+use super::encode;
+use super::status::store_failed;
+use crate::auth::TokenTable;
+use crate::store::{PageRequest, Store};
+use crate::tick::driver::TickHandle;
+use crate::tick::run::TickError;
+
+/// The `Ticks` service.
+#[derive(Clone)]
+pub struct TicksApi {
+    /// History.
+    pub store: Store,
+    /// Who may ask.
+    pub tokens: TokenTable,
+    /// Runs ticks.
+    pub ticks: TickHandle,
+}
+
+#[tonic::async_trait]
+impl v1::ticks_server::Ticks for TicksApi {
+    async fn get_tick(
+        &self,
+        request: Request<v1::GetTickRequest>,
+    ) -> Result<Response<v1::GetTickReply>, Status> {
+        self.tokens.operator(&request)?;
+        let id = request.into_inner().tick_id;
+        let wanted = (id != 0).then_some(TickId(id));
+        let tick = self.store.tick(wanted).await.map_err(|e| store_failed(&e))?;
+        let tick = tick.ok_or_else(|| match wanted {
+            Some(id) => Status::not_found(format!("there is no tick {id}")),
+            None => Status::not_found("no tick has run yet"),
+        })?;
+        let rows = self.store.evidence_of_tick(tick.id).await.map_err(|e| store_failed(&e))?;
+        Ok(Response::new(v1::GetTickReply {
+            tick: Some(encode::tick(&tick)),
+            evidence: rows.iter().flat_map(evidence).collect(),
+        }))
+    }
+
+    async fn list_ticks(
+        &self,
+        request: Request<v1::ListTicksRequest>,
+    ) -> Result<Response<v1::ListTicksReply>, Status> {
+        self.tokens.operator(&request)?;
+        let page = request.into_inner().page.unwrap_or_default();
+        let token = Some(page.token).filter(|t| !t.is_empty());
+        let request = PageRequest { limit: page.size, token };
+        let found = self.store.ticks(&request).await.map_err(|e| store_failed(&e))?;
+        Ok(Response::new(v1::ListTicksReply {
+            ticks: found.items.iter().map(encode::tick).collect(),
+            page: Some(v1::PageReply { next_token: found.next.unwrap_or_default() }),
+        }))
+    }
+
+    async fn run_tick(
+        &self,
+        request: Request<v1::RunTickRequest>,
+    ) -> Result<Response<v1::RunTickReply>, Status> {
+        self.tokens.operator(&request)?;
+        match self.ticks.run_now().await {
+            Ok(tick) => Ok(Response::new(v1::RunTickReply { tick: Some(encode::tick(&tick)) })),
+            Err(error @ (TickError::Unavailable(_) | TickError::Stopping)) => {
+                Err(Status::unavailable(error.to_string()))
+            }
+            Err(error @ TickError::Refused(_)) => Err(Status::aborted(error.to_string())),
+            Err(error @ TickError::Panicked(_)) => Err(Status::internal(error.to_string())),
+        }
+    }
+}
+
+fn evidence(row: &EvidenceRow) -> Vec<v1::Evidence> {
+    row.mechanisms
+        .iter()
+        .map(|m| {
+            let mut notes = Vec::new();
+            let verdicts = m.v_verdicts.iter().map(|(v, x)| (v.name(), x));
+            let outcomes = m.y_verdicts.iter().map(|(y, x)| (y.name(), x));
+            for (name, verdict) in verdicts.chain(outcomes) {
+                match verdict {
+                    None => notes.push(format!("{name} not judged")),
+                    Some(koi_core::validation::Verdict::Diverged) => {
+                        notes.push(format!("{name} diverged"));
+                    }
+                    Some(koi_core::validation::Verdict::Matched) => {}
+                }
+            }
+            v1::Evidence {
+                tick_id: row.tick.0,
+                job: row.job.to_string(),
+                rank: row.rank,
+                mechanism_id: m.id.clone(),
+                quadrant: m.quadrant.map(|q| format!("{q:?}")).unwrap_or_default(),
+                icp: "undecided".to_owned(),
+                detail: notes.join(", "),
+                n_points: row.points,
+            }
+        })
+        .collect()
+}

@@ -1,0 +1,64 @@
+//! Evidence rows: appended once, never changed.
+
+use sqlx::postgres::PgRow;
+use sqlx::{PgConnection, Row};
+
+use koi_core::ids::{JobId, TickId};
+use koi_core::validation::EvidenceRow;
+
+use super::{MAX_PAGE, Store, StoreError, document};
+
+/// Appends rows; a row that exists is left as it is.
+pub(super) async fn evidence_insert(
+    db: &mut PgConnection,
+    rows: &[EvidenceRow],
+) -> Result<(), StoreError> {
+    let docs = rows.iter().map(document::write).collect::<Result<Vec<_>, _>>()?;
+    let sql = "INSERT INTO evidence (tick_id, job_id, rank, generation, doc)
+               SELECT tick_id, job_id, rank, generation, doc::json
+               FROM unnest($1::bigint[], $2::uuid[], $3::bigint[], $4::bigint[], $5::text[])
+                    AS t (tick_id, job_id, rank, generation, doc)
+               ON CONFLICT DO NOTHING";
+    sqlx::query(sql)
+        .bind(rows.iter().map(|r| r.tick.0).collect::<Vec<_>>())
+        .bind(rows.iter().map(|r| r.job.0).collect::<Vec<_>>())
+        .bind(rows.iter().map(|r| i64::from(r.rank)).collect::<Vec<_>>())
+        .bind(rows.iter().map(|r| i64::from(r.generation.0)).collect::<Vec<_>>())
+        .bind(docs)
+        .execute(db)
+        .await?;
+    Ok(())
+}
+
+fn evidence_of(row: &PgRow) -> Result<EvidenceRow, StoreError> {
+    let (tick, job): (i64, uuid::Uuid) = (row.try_get("tick_id")?, row.try_get("job_id")?);
+    document::read("evidence", format!("{tick} {job}"), row.try_get("doc")?)
+}
+
+impl Store {
+    /// The evidence of a tick, by job and rank.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn evidence_of_tick(&self, tick: TickId) -> Result<Vec<EvidenceRow>, StoreError> {
+        let sql = "SELECT tick_id, job_id, doc::text AS doc FROM evidence
+                   WHERE tick_id = $1 ORDER BY job_id, rank";
+        let rows = sqlx::query(sql).bind(tick.0).fetch_all(&self.shared).await?;
+        rows.iter().map(evidence_of).collect()
+    }
+
+    /// The newest evidence of a job, at most `limit` rows ([`MAX_PAGE`] at most).
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn evidence_of_job(
+        &self,
+        job: JobId,
+        limit: u32,
+    ) -> Result<Vec<EvidenceRow>, StoreError> {
+        let sql = "SELECT tick_id, job_id, doc::text AS doc FROM evidence
+                   WHERE job_id = $1 ORDER BY tick_id DESC, rank LIMIT $2";
+        let query = sqlx::query(sql).bind(job.0).bind(i64::from(limit.min(MAX_PAGE)));
+        query.fetch_all(&self.shared).await?.iter().map(evidence_of).collect()
+    }
+}

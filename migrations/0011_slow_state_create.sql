@@ -1,0 +1,4 @@
+CREATE TABLE slow_state (
+    singleton boolean PRIMARY KEY DEFAULT true CHECK (singleton),
+    doc       json NOT NULL
+);

@@ -1,0 +1,18 @@
+//! Compiles `koi/v1/*.proto` without protoc and writes the descriptor set for reflection.
+
+use std::path::PathBuf;
+
+use prost::Message as _;
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let files = ["common", "jobs", "plans", "ticks", "beliefs", "agents", "fleet", "admin"]
+        .map(|name| format!("koi/v1/{name}.proto"));
+    for file in &files {
+        println!("cargo::rerun-if-changed={file}");
+    }
+    let descriptors = protox::compile(&files, ["."])?;
+    let out = PathBuf::from(std::env::var("OUT_DIR")?);
+    std::fs::write(out.join("koi_descriptor.bin"), descriptors.encode_to_vec())?;
+    tonic_prost_build::configure().compile_fds(descriptors)?;
+    Ok(())
+}
