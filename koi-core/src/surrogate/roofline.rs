@@ -6,7 +6,7 @@
 use super::Deployment;
 use crate::model::comm_bytes_per_token;
 
-/// Time that each sequence adds to a step: sampling, detokenizing and bookkeeping.
+/// Time that each sequence adds to a step, fitted on H100; taken to be sampling and bookkeeping.
 const SEQUENCE_OVERHEAD_SECONDS: f64 = 15e-6;
 
 /// What one step of one stage has to do.
