@@ -1,7 +1,6 @@
 //! Replicas through the agent's own interface, with real shims and real processes.
 #![expect(
     clippy::unwrap_used,
-    clippy::panic,
     reason = "a failed step of a test is a failed test"
 )]
 
