@@ -1,1 +1,2 @@
 //! Placeholder while the crate is being laid out.
+pub mod mem_store;
