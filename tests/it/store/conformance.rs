@@ -234,10 +234,10 @@ async fn hazard_b10_a_reused_request_key_is_the_same_request_or_a_conflict() {
 async fn random_programs_give_the_same_answers_and_states() {
     let mut n_ok = 0;
     let mut n_refused = 0;
-    for seed in 1..=4 {
+    for seed in 1..=3 {
         let mut stores = AnyStore::both().await;
         let mut program = programs::Program::new(seed);
-        for step in 0..120 {
+        for step in 0..90 {
             let tx = program.next_tx();
             let expected = comparable(program.reference.apply(&tx));
             match &expected {
@@ -254,5 +254,5 @@ async fn random_programs_give_the_same_answers_and_states() {
         super::history::agree(&stores, &program).await;
     }
     // A program that only succeeds or only fails tests half of the store.
-    assert!(n_ok > 150 && n_refused > 50, "{n_ok} succeeded, {n_refused} were refused");
+    assert!(n_ok > 100 && n_refused > 30, "{n_ok} succeeded, {n_refused} were refused");
 }

@@ -2,10 +2,10 @@
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use koi_server::postgres::{PostgresError, PrivateCluster, Settings};
+use koi_server::postgres::{PostgresError, PrivateCluster, Settings, run_foreground};
 use koi_server::store::Store;
 
 use crate::support::{TestFolder, patient};
@@ -133,7 +133,7 @@ fn files_of_another_version_are_refused_with_the_version_to_get() {
 
 #[test]
 fn a_data_folder_that_the_account_cannot_reach_is_named() {
-    if !nix_is_root() {
+    if !runs_as_root() {
         eprintln!("SKIPPED: only root runs PostgreSQL as another account");
         return;
     }
@@ -144,7 +144,7 @@ fn a_data_folder_that_the_account_cannot_reach_is_named() {
     assert!(named, "{error}");
 }
 
-fn nix_is_root() -> bool {
+fn runs_as_root() -> bool {
     std::fs::metadata("/proc/self").unwrap().uid() == 0
 }
 
@@ -180,4 +180,60 @@ fn it_ends_when_its_owner_is_killed() {
     owner.wait().unwrap();
     wait_until("the end of the server", || !is_running(pid));
     wait_until("the removal of its files", || !folder.0.join("postgres").exists());
+}
+
+/// The part of `koi-server postgres`: prints its server's process into a file and serves.
+#[test]
+fn foreground_process() {
+    let Some(folder) = std::env::var_os(FOREGROUND_FOLDER) else { return };
+    let folder = std::path::PathBuf::from(folder);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let pid_file = folder.join("postgres/data/postmaster.pid");
+    let say = || {
+        let text = std::fs::read_to_string(&pid_file).unwrap();
+        std::fs::write(folder.join("pid"), text.lines().next().unwrap()).unwrap();
+    };
+    runtime.block_on(run_foreground(settings(&folder), |_| say())).unwrap();
+}
+
+/// Set in the process that plays `koi-server postgres`.
+const FOREGROUND_FOLDER: &str = "KOI_TEST_FOREGROUND_FOLDER";
+
+fn start_foreground(folder: &Path) -> (Child, u32) {
+    let pid_file = folder.join("pid");
+    let _none_yet = std::fs::remove_file(&pid_file);
+    let child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "store::private_cluster::foreground_process", "--nocapture"])
+        .env(FOREGROUND_FOLDER, folder)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let read = || std::fs::read_to_string(&pid_file).ok().and_then(|t| t.parse::<u32>().ok());
+    wait_until("the start", || read().is_some());
+    (child, read().unwrap())
+}
+
+fn signal(name: &str, pid: u32) {
+    let done = Command::new("kill").args([name, &pid.to_string()]).status().unwrap();
+    assert!(done.success());
+}
+
+#[test]
+fn in_the_foreground_it_stops_on_request_and_fails_when_the_server_dies() {
+    let folder = TestFolder::new("foreground");
+    for request in ["-TERM", "-INT"] {
+        let (mut child, pid) = start_foreground(&folder.0);
+        signal(request, child.id());
+        assert!(child.wait().unwrap().success(), "{request}");
+        assert!(!is_running(pid));
+    }
+    let (mut child, pid) = start_foreground(&folder.0);
+    signal("-9", pid);
+    assert!(!child.wait().unwrap().success(), "the supervisor must see that the server died");
+    // Started again it recovers; killed itself it takes the server along.
+    let (mut child, pid) = start_foreground(&folder.0);
+    signal("-9", child.id());
+    child.wait().unwrap();
+    wait_until("the end of the server", || !is_running(pid));
 }
