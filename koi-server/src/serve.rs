@@ -57,7 +57,7 @@ const LOOKBACK_SECONDS: i64 = 600;
 /// When it cannot be started or stopped.
 pub async fn postgres(data_dir: PathBuf) -> anyhow::Result<()> {
     let settings = Settings::from_env(data_dir);
-    run_foreground(&settings).await.context("run the private Postgres")
+    run_foreground(settings, |_| ()).await.context("run the private Postgres")
 }
 
 /// Runs the server until SIGTERM or Ctrl-C.

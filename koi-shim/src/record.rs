@@ -149,8 +149,8 @@ pub enum Operation {
     },
     /// KILL to the whole tree.
     Kill,
-    /// Keep the connection: a line follows when the first process ends, end of stream when the
-    /// shim does.
+    /// Keep the connection: a line follows when a long-lived member is lost and when the first
+    /// process ends, end of stream when the shim does.
     Watch,
 }
 
@@ -172,6 +172,8 @@ pub enum Reply {
     Ok,
     /// Answer to `status`.
     Status(Box<ShimStatus>),
+    /// A long-lived member is gone while the first process runs (to watchers).
+    Lost(Box<LostMember>),
     /// The first process ended (to watchers).
     Exited(Box<ExitRecord>),
     /// Refused.

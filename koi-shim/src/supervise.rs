@@ -128,7 +128,9 @@ impl Supervisor {
             self.answer_clients();
             let at = Instant::now();
             self.tend_log(at);
-            self.watch.look_if_due(at, self.exit.is_none());
+            for lost in self.watch.look_if_due(at, self.exit.is_none()) {
+                self.socket.announce(&Reply::Lost(Box::new(lost)));
+            }
             self.escalate_if_due(at);
             if self.sweep_if_due(at)? {
                 return Ok(());
@@ -136,7 +138,7 @@ impl Supervisor {
         }
     }
 
-    fn wait_for_something(&self) -> Result<(), ShimError> {
+    fn wait_for_something(&mut self) -> Result<(), ShimError> {
         let due = [
             Some(self.next_log_look),
             self.kill_at,
@@ -165,10 +167,16 @@ impl Supervisor {
                 .iter()
                 .map(|c| PollFd::new(&c.stream, PollFlags::IN)),
         );
+        let n_others = files.len();
+        files.extend(self.watch.handles().map(|h| PollFd::new(h, PollFlags::IN)));
         match poll(&mut files, Some(&timeout)) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
-            Err(errno) => Err(ShimError::system("poll")(errno)),
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(errno) => return Err(ShimError::system("poll")(errno)),
         }
+        if files[n_others..].iter().any(|f| !f.revents().is_empty()) {
+            self.watch.hasten();
+        }
+        Ok(())
     }
 
     /// Takes in every dead child: the engine, and orphans of its tree that the kernel gave to us.

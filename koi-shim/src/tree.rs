@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::os::fd::OwnedFd;
 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
@@ -129,19 +130,21 @@ fn member(stat: &ProcessStat) -> Member {
     }
 }
 
+/// A handle of exactly this process; `None` when it is gone or is somebody else.
+#[must_use]
+pub fn open_exactly(process: ProcessRef) -> Option<OwnedFd> {
+    let pid = i32::try_from(process.pid).ok().and_then(Pid::from_raw)?;
+    let handle = pidfd_open(pid, PidfdFlags::empty()).ok()?;
+    // Checked after opening: from here on the handle cannot mean another process.
+    stat(process.pid)
+        .filter(|s| s.process == process)
+        .map(|_| handle)
+}
+
 /// Signals exactly this process; `false` when it is gone or is somebody else.
 #[must_use]
 pub fn signal_exactly(process: ProcessRef, signal: Signal) -> bool {
-    let Some(pid) = i32::try_from(process.pid).ok().and_then(Pid::from_raw) else {
-        return false;
-    };
-    let Ok(handle) = pidfd_open(pid, PidfdFlags::empty()) else {
-        return false;
-    };
-    if !stat(process.pid).is_some_and(|s| s.process == process) {
-        return false;
-    }
-    pidfd_send_signal(&handle, signal).is_ok()
+    open_exactly(process).is_some_and(|handle| pidfd_send_signal(&handle, signal).is_ok())
 }
 
 #[cfg(test)]

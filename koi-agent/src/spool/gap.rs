@@ -52,6 +52,11 @@ impl Gap {
         }
     }
 
+    /// True when nothing lies between this gap and `from`.
+    fn reaches(&self, from: u64) -> bool {
+        self.to.is_none_or(|to| to.saturating_add(1) >= from)
+    }
+
     /// How many records are lost, when known.
     #[must_use]
     pub fn count(&self) -> Option<u64> {
@@ -67,6 +72,22 @@ struct Noted {
     before: u64,
     #[serde(skip)]
     delivered: bool,
+}
+
+impl Noted {
+    fn lengthen(&mut self, gap: &Gap, before: u64) {
+        let seen_before = gap.to.is_none() && gap.from <= self.gap.from;
+        if !seen_before {
+            self.gap.to = match (self.gap.to, gap.to) {
+                (Some(a), Some(b)) => Some(a.max(b)),
+                (None, ended) => ended,
+                (Some(_), None) => None,
+            };
+            self.before = before;
+        }
+        self.gap.from = self.gap.from.min(gap.from);
+        self.delivered = false;
+    }
 }
 
 /// All gaps that are not acknowledged, in the order in which they are said.
@@ -104,42 +125,18 @@ impl GapBook {
         self.dirty = true;
         let crowded = self.noted.len() >= MAX_GAPS;
         let earlier = |n: &&mut Noted| n.gap.boot == gap.boot && n.before <= before;
-        if let Some(last) = self.noted.iter_mut().rev().find(earlier) {
-            if last
-                .gap
-                .to
-                .is_none_or(|to| to.saturating_add(1) >= gap.from)
-                || crowded
-            {
-                let seen_before = gap.to.is_none() && gap.from <= last.gap.from;
-                if !seen_before {
-                    let longer = |(a, b): (u64, u64)| a.max(b);
-                    let open_closed = last.gap.to.is_none() && gap.to.is_some();
-                    last.gap.to = if open_closed {
-                        gap.to
-                    } else {
-                        last.gap.to.zip(gap.to).map(longer)
-                    };
-                    last.before = before;
-                }
-                last.gap.from = last.gap.from.min(gap.from);
-                last.delivered = false;
-                return;
-            }
+        let last = self.noted.iter_mut().rev().find(earlier);
+        if let Some(last) = last.filter(|last| crowded || last.gap.reaches(gap.from)) {
+            last.lengthen(&gap, before);
+            return;
         }
-        let at = self
-            .noted
-            .iter()
-            .position(|n| n.before > before)
-            .unwrap_or(self.noted.len());
-        self.noted.insert(
-            at,
-            Noted {
-                gap,
-                before,
-                delivered: false,
-            },
-        );
+        let at = self.noted.iter().position(|n| n.before > before);
+        let noted = Noted {
+            gap,
+            before,
+            delivered: false,
+        };
+        self.noted.insert(at.unwrap_or(self.noted.len()), noted);
         let surplus = self.noted.len().saturating_sub(2 * MAX_GAPS);
         self.noted.drain(..surplus);
     }

@@ -235,6 +235,8 @@ fn damage() -> impl Strategy<Value = Damage> {
     ]
 }
 
+type Change = Box<dyn Fn(&mut Vec<u8>)>;
+
 fn inflict(folder: &Path, damage: &Damage) {
     let mut files: Vec<_> = fs::read_dir(folder)
         .unwrap()
@@ -245,7 +247,7 @@ fn inflict(folder: &Path, damage: &Damage) {
     if files.is_empty() {
         return;
     }
-    let (file, change): (usize, Box<dyn Fn(&mut Vec<u8>)>) = match damage.clone() {
+    let (file, change): (usize, Change) = match damage.clone() {
         Damage::Truncate { file, share } => (
             file,
             Box::new(move |c| {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use koi_shim::ShimError;
 use koi_shim::control::socket_path;
-use koi_shim::record::{ExitRecord, Operation, Reply, Request};
+use koi_shim::record::{ExitRecord, LostMember, Member, Operation, Reply, Request};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 use tokio::time::timeout;
@@ -47,6 +47,7 @@ impl ControlError {
             Reply::Ok => "ok".to_owned(),
             Reply::Status(_) => "status".to_owned(),
             Reply::Exited(_) => "exited".to_owned(),
+            Reply::Lost(_) => "lost".to_owned(),
         };
         Self::Unexpected(text)
     }
@@ -123,12 +124,25 @@ async fn read_reply(connection: &mut Connection) -> Result<Option<Reply>, Contro
 /// What a watch sees.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WatchEvent {
+    /// A long-lived process of the tree is gone while the first one runs; see
+    /// [`is_engine_core`].
+    Lost(Box<LostMember>),
     /// The engine's first process ended; the rest is being removed.
     Exited(Box<ExitRecord>),
     /// Nothing of the tree is left; the shim has finished.
     Gone(Box<ExitRecord>),
     /// The shim died without finishing; the engine may well live. Adopt the folder.
     ShimLost,
+}
+
+/// True for a process without which its replica cannot serve: vLLM's engine core and workers, or
+/// the simulated engine's. Others, such as compiler workers, come and go. The kernel keeps 15
+/// bytes of a name.
+#[must_use]
+pub fn is_engine_core(member: &Member) -> bool {
+    ["VLLM::EngineCor", "VLLM::Worker", "koi-engine-sim"]
+        .iter()
+        .any(|name| member.name.starts_with(name))
 }
 
 /// A kept connection to a shim.
@@ -164,6 +178,7 @@ impl Watch {
         loop {
             match read_reply(&mut self.connection).await? {
                 Some(Reply::Ok) => {}
+                Some(Reply::Lost(member)) => return Ok(WatchEvent::Lost(member)),
                 Some(Reply::Exited(record)) => return Ok(WatchEvent::Exited(record)),
                 Some(other) => return Err(ControlError::unexpected(&other)),
                 None => break,

@@ -9,7 +9,7 @@ use koi_core::time::UtcMicros;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::store::{StoredHistogram, StoredWindow};
+use crate::store::telemetry::{StoredHistogram, StoredWindow};
 
 const COUNTER: &str = "counter/";
 const INTEGRAL: &str = "gauge_integral/";

@@ -1,5 +1,7 @@
 //! Evidence rows: appended once, never changed.
 
+use std::collections::BTreeMap;
+
 use sqlx::postgres::PgRow;
 use sqlx::{PgConnection, Row};
 

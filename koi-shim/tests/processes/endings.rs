@@ -1,5 +1,6 @@
 //! How engines end, and what the record says.
 
+use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -78,23 +79,32 @@ fn hazard_e8_killing_the_parent_alone_leaves_nothing_behind() {
 }
 
 #[test]
-fn a_lost_child_is_reported_while_the_parent_lives() {
+fn hazard_e7_a_lost_child_is_told_at_once_while_the_parent_lives() {
     let folder = Folder::new();
     let identity = folder.run_script("sleep 1000 & wait; exec sleep 1001");
-    let child = *folder
-        .members(2)
+    let members = folder.members(2);
+    let child = members
         .iter()
-        .map(|m| &m.process)
-        .find(|p| **p != identity.engine)
+        .map(|m| m.process)
+        .find(|p| *p != identity.engine)
         .unwrap();
-    wait_for("three looks", || {
-        (folder.status().members.len() == 2).then_some(())
-    });
-    std::thread::sleep(Duration::from_millis(3200));
+    let mut watcher = folder.watch();
+    std::thread::sleep(Duration::from_millis(4200));
+    let at = Instant::now();
     kill9(child);
-    let lost = wait_for("the loss", || folder.status().lost.first().cloned());
-    assert_eq!(lost.member.process, child);
-    assert_eq!(lost.member.name, "sleep");
+    let Some(Reply::Lost(lost)) = read_reply(&mut watcher) else {
+        panic!("no word")
+    };
+    assert!(
+        at.elapsed() < Duration::from_millis(500),
+        "{:?}",
+        at.elapsed()
+    );
+    assert_eq!(
+        (lost.member.process, lost.member.name.as_str()),
+        (child, "sleep")
+    );
+    assert_eq!(folder.status().lost, [*lost]);
     assert!(is_alive(identity.engine));
 }
 
@@ -103,15 +113,7 @@ fn term_ends_an_engine_that_listens() {
     let folder = Folder::new();
     folder.run_script("trap 'echo drained; exit 0' TERM; touch up; while :; do sleep .05; done");
     file_exists(&folder.path.join("up"));
-    let mut watcher = folder.connect().unwrap();
-    use std::io::Write;
-    writeln!(
-        watcher.get_mut(),
-        r#"{{"op":"watch","nonce":"{}"}}"#,
-        folder.nonce
-    )
-    .unwrap();
-    assert_eq!(read_reply(&mut watcher), Some(Reply::Ok));
+    let mut watcher = folder.watch();
     assert_eq!(folder.ask(Operation::Term { grace_s: Some(10) }), Reply::Ok);
     let Some(Reply::Exited(told)) = read_reply(&mut watcher) else {
         panic!("no word")
@@ -190,7 +192,6 @@ fn a_request_with_another_nonce_is_refused() {
         ));
     }
     let mut raw = folder.connect().unwrap();
-    use std::io::Write;
     raw.get_mut().write_all(b"not json\n").unwrap();
     assert!(matches!(read_reply(&mut raw), Some(Reply::Error { .. })));
     let mut flood = folder.connect().unwrap();

@@ -2,7 +2,6 @@
 #![expect(
     clippy::unwrap_used,
     clippy::panic,
-    clippy::print_stdout,
     reason = "a failed step of a test is a failed test"
 )]
 
@@ -122,6 +121,19 @@ impl Folder {
         let line = serde_json::to_string(&request).unwrap() + "\n";
         stream.get_mut().write_all(line.as_bytes()).unwrap();
         read_reply(&mut stream).unwrap()
+    }
+
+    pub(crate) fn watch(&self) -> BufReader<UnixStream> {
+        let mut stream = self.connect().unwrap();
+        // The plain text of the protocol, so that a change of it shows.
+        writeln!(
+            stream.get_mut(),
+            r#"{{"op":"watch","nonce":"{}"}}"#,
+            self.nonce
+        )
+        .unwrap();
+        assert_eq!(read_reply(&mut stream), Some(Reply::Ok));
+        stream
     }
 
     pub(crate) fn status(&self) -> ShimStatus {

@@ -58,7 +58,7 @@ const RULES: &[Rule] = &[
     },
     Rule {
         name: "koi-agent",
-        koi: &["koi-core", "koi-proto"],
+        koi: &["koi-core", "koi-proto", "koi-shim"],
         never: &["sqlx"],
     },
     Rule {
