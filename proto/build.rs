@@ -13,6 +13,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let descriptors = protox::compile(&files, ["."])?;
     let out = PathBuf::from(std::env::var("OUT_DIR")?);
     std::fs::write(out.join("koi_descriptor.bin"), descriptors.encode_to_vec())?;
-    tonic_prost_build::configure().compile_fds(descriptors)?;
+    // Serialize gives `koi -o json` the published field names; a setting's value is written bare.
+    tonic_prost_build::configure()
+        .type_attribute(".koi.v1", "#[derive(serde::Serialize)]")
+        .type_attribute(".koi.v1.Setting.value", "#[serde(untagged)]")
+        .compile_fds(descriptors)?;
     Ok(())
 }

@@ -203,7 +203,16 @@ fn replace_json(path: &Path, value: &impl Serialize) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    fn host(name: &str, n_gpus: u32) -> PathBuf {
+    /// A folder that goes when the test ends.
+    struct Host(PathBuf);
+
+    impl Drop for Host {
+        fn drop(&mut self) {
+            drop(fs::remove_dir_all(&self.0));
+        }
+    }
+
+    fn host(name: &str, n_gpus: u32) -> Host {
         let root = std::env::temp_dir().join(format!("koi-gpus-{name}-{}", std::process::id()));
         drop(fs::remove_dir_all(&root));
         fs::create_dir_all(&root).unwrap();
@@ -221,12 +230,13 @@ mod tests {
             idle_power_w: 70.0,
         };
         replace_json(&root.join("gpus.json"), &inventory).unwrap();
-        root
+        Host(root)
     }
 
     #[test]
     fn devices_are_chosen_by_uuid_and_counted() {
-        let root = host("choose", 4);
+        let host = host("choose", 4);
+        let root = &host.0;
         let open = |visible, wanted| GpuFolder::open(Some(root.clone()), visible, wanted);
         let uuids = |folder: GpuFolder| {
             folder
@@ -256,7 +266,8 @@ mod tests {
 
     #[test]
     fn holders_of_dead_processes_hold_nothing() {
-        let root = host("holders", 1);
+        let host = host("holders", 1);
+        let root = &host.0;
         let folder = GpuFolder::open(Some(root.clone()), None, 1).unwrap();
         folder
             .write_holders(5 << 30, &DeviceActivity::default())
@@ -281,7 +292,8 @@ mod tests {
 
     #[test]
     fn energy_is_idle_power_plus_what_was_added() {
-        let root = host("energy", 1);
+        let host = host("energy", 1);
+        let root = &host.0;
         let folder = GpuFolder::open(Some(root.clone()), None, 1).unwrap();
         let added = DeviceActivity {
             extra_energy_joules: 30.0,

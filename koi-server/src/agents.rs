@@ -2,4 +2,5 @@
 
 pub mod registry;
 pub mod session;
+pub mod stored;
 pub mod telemetry;

@@ -2,4 +2,5 @@
 //! pure functions of koi-core.
 
 pub mod driver;
+pub mod housekeeping;
 pub mod run;

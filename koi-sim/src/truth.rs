@@ -212,7 +212,7 @@ impl Truth {
         } else {
             at(tables::SHARD_SLOWDOWN, width.mul_add(0.5, 256.0))
         };
-        dense + self.pass_ms(tokens_each, gparams) * penalty * 1.16
+        dense + self.pass_ms(tokens_each, gparams) * penalty * 1.04
     }
 
     fn pass_ms(&self, tokens: f64, gparams: f64) -> f64 {

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::catalog::Catalog;
-use crate::ids::{Generation, JobId};
+use crate::ids::{Generation, JobId, ReplicaId};
 use crate::job::Slo;
 use crate::ladder::Rank;
 use crate::rollout::desired::ladder_of;
@@ -65,6 +65,8 @@ struct RankWatch {
 pub struct Observatory {
     ranks: BTreeMap<RankKey, RankWatch>,
     edges: EdgesTable,
+    /// End of the newest window by replica.
+    newest: BTreeMap<ReplicaId, UtcMicros>,
     /// Bucket-edge tables that could not be taken in.
     pub refused_edge_sets: u64,
     /// Generated tokens per job since they were last taken.
@@ -86,6 +88,9 @@ impl Observatory {
         let mut by_rank: BTreeMap<RankKey, Vec<Window>> = BTreeMap::new();
         for window in windows {
             let Some(replica) = state.replicas.get(&window.replica) else { continue };
+            if !self.is_news(&window) {
+                continue;
+            }
             let tokens = window.counters.get(&CounterSeries::GenerationTokens).copied();
             *self.tokens.entry(replica.job).or_default() += tokens.unwrap_or(0);
             by_rank.entry(rank_key(replica)).or_default().push(window);
@@ -93,6 +98,15 @@ impl Observatory {
         for (key, windows) in by_rank {
             self.add_to_rank(state, catalog, key, windows);
         }
+    }
+
+    /// Windows of a replica are disjoint and come in order; one that ends no later than the newest
+    /// was sent again.
+    fn is_news(&mut self, window: &Window) -> bool {
+        let newest = self.newest.entry(window.replica.clone()).or_insert(UtcMicros(i64::MIN));
+        let news = window.end > *newest;
+        *newest = window.end.max(*newest);
+        news
     }
 
     fn add_to_rank(
@@ -125,6 +139,7 @@ impl Observatory {
         let live: std::collections::BTreeSet<RankKey> =
             state.replicas.values().map(rank_key).collect();
         self.ranks.retain(|key, _| live.contains(key));
+        self.newest.retain(|replica, _| state.replicas.contains_key(replica));
     }
 
     /// Points of a rank that closed since its last verdict, once there are enough; taking them

@@ -1,6 +1,7 @@
 //! Starts engines on simulated hosts and talks HTTP to them over plain sockets.
 #![expect(
     clippy::unwrap_used,
+    clippy::panic,
     reason = "a harness fails its test at the first surprise"
 )]
 

@@ -1,10 +1,11 @@
 //! Telemetry in: decode, store once, show to the observatory, acknowledge. In that order.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use koi_core::catalog::Catalog;
-use koi_core::ids::HostId;
+use koi_core::ids::{HostId, JobId, ReplicaId};
 use koi_core::telemetry::histogram::EdgesTable;
 use koi_core::telemetry::window::Window;
 use koi_core::tick::observatory::Observatory;
@@ -16,11 +17,13 @@ use tokio_util::task::TaskTracker;
 
 use crate::core_loop::{Core, utc_now};
 use crate::observability::Metric;
-use crate::store::{Store, StoredWindow, TelemetryBatch, TelemetryGap};
+use super::stored::to_stored;
+use crate::store::Store;
+use crate::store::telemetry::{TelemetryBatch, TelemetryGap};
 use crate::tick::run::lock;
 
-/// Batches of one agent that may wait; the agent sends again what was not acknowledged.
-const BACKLOG: usize = 64;
+/// Messages of one agent that may wait; agents keep fewer under way.
+const BACKLOG: usize = 128;
 /// Pause before a batch is tried again while the database is away.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 /// Most windows of one batch.
@@ -46,6 +49,10 @@ pub struct IngestHandle {
     queue: mpsc::Sender<Offer>,
 }
 
+/// More telemetry is under way than was agreed; the stream has to start anew.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TooMuchUnderWay;
+
 enum Offer {
     Dictionary(v1::Dictionary),
     Batch(v1::Telemetry),
@@ -66,21 +73,27 @@ impl Ingest {
 }
 
 impl IngestHandle {
-    /// Names of series; must not be lost, so a full queue drops it together with what follows: the
-    /// windows that use it are refused and the agent starts a new stream.
-    pub fn dictionary(&mut self, dictionary: v1::Dictionary) {
-        self.push(Offer::Dictionary(dictionary));
+    /// Names of series.
+    ///
+    /// # Errors
+    /// When the queue is full: nothing may be left out of a stream.
+    pub fn dictionary(&mut self, dictionary: v1::Dictionary) -> Result<(), TooMuchUnderWay> {
+        self.push(Offer::Dictionary(dictionary))
     }
 
-    /// A batch; dropped when too many wait, and then not acknowledged.
-    pub fn offer(&mut self, batch: v1::Telemetry) {
-        self.push(Offer::Batch(batch));
+    /// A batch.
+    ///
+    /// # Errors
+    /// When the queue is full; the agent sends it again on its next stream.
+    pub fn offer(&mut self, batch: v1::Telemetry) -> Result<(), TooMuchUnderWay> {
+        self.push(Offer::Batch(batch))
     }
 
-    fn push(&mut self, offer: Offer) {
-        if self.queue.try_send(offer).is_err() {
+    fn push(&mut self, offer: Offer) -> Result<(), TooMuchUnderWay> {
+        self.queue.try_send(offer).map_err(|_| {
             Metric::TelemetryDroppedTotal.count(1, Some(("reason", "backlog")));
-        }
+            TooMuchUnderWay
+        })
     }
 }
 
@@ -108,40 +121,67 @@ impl Worker {
     /// False when the stream has ended.
     async fn take(&mut self, batch: v1::Telemetry) -> bool {
         let windows = self.decode(&batch);
-        let stored = TelemetryBatch {
+        let owners = self.owners(&windows).await;
+        let now = utc_now();
+        let row = |w: &Window| {
+            let job = owners.get(&w.replica).copied();
+            to_stored(&self.host, job, w, self.decoder.edges(), now)
+        };
+        let mut stored = TelemetryBatch {
             seq: batch.seq,
-            windows: windows.iter().map(|w| self.stored(w)).collect(),
+            windows: windows.iter().map(row).collect(),
             gap: batch.gap.map(|g| TelemetryGap {
                 from_seq: g.from_seq,
                 to_seq: g.to_seq,
                 n_lost: g.n_lost,
             }),
         };
-        let n = stored.windows.len() as u64;
-        let append = [stored];
-        let ack = loop {
-            let result =
-                self.ingest.store.telemetry_append(&self.host, &batch.agent_boot, &append).await;
-            match result {
-                Ok(ack) => break ack,
+        let Some(seq) = self.store(&batch.agent_boot, &mut stored).await else { return false };
+        self.show(windows).await;
+        let ack = v1::TelemetryAck { agent_boot: batch.agent_boot, seq };
+        let message = v1::ServerMessage { message: Some(ToAgent::Ack(ack)) };
+        self.outbound.send(Ok(message)).await.is_ok()
+    }
+
+    /// Which job each replica belongs to; unknown ones are stored without.
+    async fn owners(&self, windows: &[Window]) -> BTreeMap<ReplicaId, JobId> {
+        let wanted: Vec<ReplicaId> = windows.iter().map(|w| w.replica.clone()).collect();
+        let owners = self.ingest.core.read(move |m| {
+            let known = wanted.into_iter().filter_map(|id| {
+                let job = m.state().replicas.get(&id)?.job;
+                Some((id, job))
+            });
+            known.collect()
+        });
+        owners.await.unwrap_or_default()
+    }
+
+    /// Stores a batch, however long the database is away; `None` when the stream has ended. A
+    /// batch that breaks a bound is stored empty, so that the spool does not stick at it.
+    async fn store(&self, boot: &str, batch: &mut TelemetryBatch) -> Option<u64> {
+        loop {
+            let append = std::slice::from_ref(&*batch);
+            match self.ingest.store.telemetry_append(&self.host, boot, append).await {
+                Ok(seq) => {
+                    Metric::TelemetryWindowsTotal.count(batch.windows.len() as u64, None);
+                    return Some(seq);
+                }
                 Err(error) if error.is_transient() => {
                     if self.outbound.is_closed() {
-                        return false;
+                        return None;
                     }
                     tokio::time::sleep(RETRY_PAUSE).await;
                 }
                 Err(error) => {
                     tracing::error!(%error, host_id = %self.host, "telemetry was refused");
                     Metric::TelemetryDroppedTotal.count(1, Some(("reason", "refused")));
-                    return true;
+                    if batch.windows.is_empty() {
+                        return None;
+                    }
+                    batch.windows.clear();
                 }
             }
-        };
-        Metric::TelemetryWindowsTotal.count(n, None);
-        self.show(windows, ack.is_new(batch.seq)).await;
-        let ack = v1::TelemetryAck { agent_boot: batch.agent_boot, seq: ack.seq };
-        let message = v1::ServerMessage { message: Some(ToAgent::Ack(ack)) };
-        self.outbound.send(Ok(message)).await.is_ok()
+        }
     }
 
     fn decode(&self, batch: &v1::Telemetry) -> Vec<Window> {
@@ -159,13 +199,9 @@ impl Worker {
         windows
     }
 
-    fn stored(&self, window: &Window) -> StoredWindow {
-        StoredWindow::from_window(&self.host, window, self.decoder.edges(), utc_now())
-    }
-
-    /// Shows stored windows to the next tick. A batch that was stored before is not shown again.
-    async fn show(&self, windows: Vec<Window>, is_new: bool) {
-        if !is_new || windows.is_empty() {
+    /// Shows stored windows to the next tick; the observatory knows those it has seen.
+    async fn show(&self, windows: Vec<Window>) {
+        if windows.is_empty() {
             return;
         }
         let mut edges = EdgesTable::default();

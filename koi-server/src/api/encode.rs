@@ -82,7 +82,7 @@ pub fn sigma(terms: &SigmaTerms, gain: Option<f64>) -> v1::SigmaTerms {
         sigma: Some(terms.sigma),
         gain,
         switch_cost_usd: parts.unwrap_or_default(),
-        gaps: terms.exploit.gaps.iter().map(|(o, g)| named(o.name(), *g)).collect(),
+        gaps: outcomes(&terms.exploit.gaps),
     }
 }
 

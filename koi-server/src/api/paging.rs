@@ -48,10 +48,11 @@ pub fn cut<T>(
     items: impl Iterator<Item = T>,
     key: impl Fn(&T) -> String,
 ) -> (Vec<T>, v1::PageReply) {
-    let mut rest = items.skip_while(|item| page.after.as_ref().is_some_and(|a| key(item) <= *a));
-    let items: Vec<T> = rest.by_ref().take(page.size).collect();
-    let last = items.last().map(key);
-    let more = rest.next().is_some();
+    let before = |item: &T| page.after.as_ref().is_some_and(|after| key(item) <= *after);
+    let mut items: Vec<T> = items.skip_while(before).take(page.size + 1).collect();
+    let more = items.len() > page.size;
+    items.truncate(page.size);
+    let last = items.last().map(&key);
     (items, reply(last, more))
 }
 

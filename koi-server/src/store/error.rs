@@ -130,6 +130,18 @@ pub enum StoreError {
 }
 
 impl StoreError {
+    /// True when nothing is wrong but the database's absence: try again later.
+    #[must_use]
+    pub fn is_transient(&self) -> bool {
+        self.class() == ErrorClass::Transient
+    }
+
+    /// True when another server has taken the lead.
+    #[must_use]
+    pub const fn is_fenced(&self) -> bool {
+        matches!(self, Self::Refused(TxRefusal::Fenced { .. }))
+    }
+
     /// Who has to act.
     #[must_use]
     pub const fn class(&self) -> ErrorClass {

@@ -1,5 +1,7 @@
 //! Evidence rows: appended once, never changed.
 
+use std::collections::BTreeMap;
+
 use sqlx::postgres::PgRow;
 use sqlx::{PgConnection, Row};
 
@@ -60,5 +62,48 @@ impl Store {
                    WHERE job_id = $1 ORDER BY tick_id DESC, rank LIMIT $2";
         let query = sqlx::query(sql).bind(job.0).bind(i64::from(limit.min(MAX_PAGE)));
         query.fetch_all(&self.shared).await?.iter().map(evidence_of).collect()
+    }
+
+    /// The newest evidence of the fleet, oldest first.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn evidence_newest(&self, limit: i64) -> Result<Vec<EvidenceRow>, StoreError> {
+        let sql = "SELECT tick_id, job_id, doc::text AS doc FROM evidence
+                   ORDER BY tick_id DESC, job_id, rank LIMIT $1";
+        let rows = sqlx::query(sql).bind(limit).fetch_all(&self.shared).await?;
+        rows.iter().rev().map(evidence_of).collect()
+    }
+
+    /// Evidence of the ticks from `from` up to but not including `to`, oldest first.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn evidence_between(
+        &self,
+        from: TickId,
+        to: TickId,
+    ) -> Result<Vec<EvidenceRow>, StoreError> {
+        let sql = "SELECT tick_id, job_id, doc::text AS doc FROM evidence
+                   WHERE tick_id >= $1 AND tick_id < $2 ORDER BY tick_id, job_id, rank";
+        let rows = sqlx::query(sql).bind(from.0).bind(to.0).fetch_all(&self.shared).await?;
+        rows.iter().map(evidence_of).collect()
+    }
+
+    /// Decided rows per mechanism over its life.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn decided_rows(&self) -> Result<BTreeMap<String, u32>, StoreError> {
+        let sql = "SELECT m->>'id', count(*) FROM evidence,
+                   LATERAL json_array_elements(doc::json->'mechanisms') AS m
+                   WHERE m->>'quadrant' IS NOT NULL GROUP BY 1";
+        let rows = sqlx::query(sql).fetch_all(&self.shared).await?;
+        rows.iter()
+            .map(|row| {
+                let n: i64 = row.try_get(1)?;
+                Ok((row.try_get(0)?, u32::try_from(n).unwrap_or(u32::MAX)))
+            })
+            .collect()
     }
 }

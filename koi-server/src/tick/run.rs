@@ -14,7 +14,7 @@ use koi_core::plan::PlanDraft;
 use koi_core::plan_check::{CheckedPlan, PlanViolation, check};
 use koi_core::planner::{PlanningContext, plan};
 use koi_core::server::{Command, Learned, PlanToCommit, Refusal, Reply};
-use koi_core::slow_loop::{SlowUpdateInput, slow_update};
+use koi_core::slow_loop::update::{SlowUpdateInput, slow_update};
 use koi_core::snapshot::Snapshot;
 use koi_core::tick::judge::{JudgeContext, judge};
 use koi_core::tick::observatory::Observatory;
@@ -224,19 +224,20 @@ impl Run {
             model: &world.causal,
             params: &world.params,
         };
-        let tokens_done = {
+        let fresh = {
             let mut observatory = lock(&self.parts.observatory);
             self.evidence = judge(&self.snapshot, &mut observatory, ctx);
-            self.tokens_done(&mut observatory)
+            observatory.take_tokens()
         };
+        let tokens_done = self.tokens_done(fresh);
         let learned =
             Learned { evidence: self.evidence.clone(), tokens_done, ..Learned::default() };
         self.advance(Phase::Validate, Phase::SlowUpdate, learned).await
     }
 
-    fn tokens_done(&mut self, observatory: &mut Observatory) -> BTreeMap<JobId, u64> {
+    fn tokens_done(&mut self, fresh: BTreeMap<JobId, u64>) -> BTreeMap<JobId, u64> {
         let mut totals = BTreeMap::new();
-        for (id, fresh) in observatory.take_tokens() {
+        for (id, fresh) in fresh {
             if let Some(job) = self.snapshot.state.jobs.get_mut(&id) {
                 job.tokens_done = job.tokens_done.saturating_add(fresh);
                 totals.insert(id, job.tokens_done);

@@ -1,0 +1,289 @@
+//! What a ladder of a job would do now: the only file of the planner that asks the surrogate.
+
+use super::context::PlanningContext;
+use super::pools::PoolKey;
+use super::workload::{batch_progress, planned_workload};
+use crate::catalog::GpuType;
+use crate::configuration::EngineShape;
+use crate::ids::HostId;
+use crate::job::{JobClass, Slo, Workload};
+use crate::ladder::Ladder;
+use crate::score::ObjectiveLimit;
+use crate::slow_loop::{IdealPoint, ideal_point};
+use crate::snapshot::Snapshot;
+use crate::store::JobRecord;
+use crate::surrogate::{
+    Answer, BatchProgress, Demand, Deployment, MemoryBreakdown, Prediction, cold_start_seconds,
+    predict, roll_up,
+};
+use crate::variables::{Outcome, OutcomeValues};
+
+/// A job with everything that does not depend on the ladder.
+#[derive(Debug, Clone)]
+pub struct JobView<'a> {
+    /// Job.
+    pub record: &'a JobRecord,
+    /// What is planned for.
+    pub workload: Workload,
+    /// What is left of a batch, had its ladder started already.
+    pub progress: Option<BatchProgress>,
+    /// Limits whose breach is counted.
+    pub limits: Vec<ObjectiveLimit>,
+    /// Reference of J.
+    pub ideal: IdealPoint,
+}
+
+impl<'a> JobView<'a> {
+    /// The view of a job in a snapshot.
+    #[must_use]
+    pub fn of(record: &'a JobRecord, snapshot: &Snapshot, context: &PlanningContext<'_>) -> Self {
+        let measured = snapshot.measured.get(&record.id);
+        let spec = &record.spec;
+        let history = snapshot.experience.similar(spec.class, spec.model.facts.class());
+        let workload = planned_workload(spec, measured);
+        Self {
+            record,
+            progress: batch_progress(record, measured, snapshot.now),
+            limits: limits(record),
+            ideal: attainable(ideal_point(&history, context.params), spec.class, &workload),
+            workload,
+        }
+    }
+
+    /// What would be left of the batch if serving began after so many seconds.
+    #[must_use]
+    pub fn progress_after(&self, start_seconds: f64) -> Option<BatchProgress> {
+        self.progress
+            .map(|p| BatchProgress { seconds_left: p.seconds_left - start_seconds, ..p })
+    }
+}
+
+/// The reference with a throughput that the job could have: an online job generates what is asked
+/// of it and no more, so an ideal above its demand would be the same gap for every ladder, and by
+/// the max-norm would hide all other objectives.
+fn attainable(mut ideal: IdealPoint, class: JobClass, workload: &Workload) -> IdealPoint {
+    let demand = workload.arrival_rate_rps * workload.osl.mean;
+    if class == JobClass::Online && demand > 0.0 {
+        let capped = ideal.ideal.get(Outcome::ThroughputTokensPerSec).map(|best| best.min(demand));
+        ideal.ideal.set(Outcome::ThroughputTokensPerSec, capped);
+    }
+    ideal
+}
+
+/// SLO targets and hard preferences together.
+fn limits(record: &JobRecord) -> Vec<ObjectiveLimit> {
+    let spec = &record.spec;
+    let slo = match spec.slo {
+        Slo::Online { p99_ttft_ms, p99_tpot_ms } => [
+            p99_ttft_ms.map(|limit| ObjectiveLimit { outcome: Outcome::P99TtftMs, limit }),
+            p99_tpot_ms.map(|limit| ObjectiveLimit { outcome: Outcome::P99TpotMs, limit }),
+        ],
+        Slo::Batch { .. } => {
+            [Some(ObjectiveLimit { outcome: Outcome::SloMargin, limit: 0.0 }), None]
+        }
+    };
+    let hard = spec.preference.hard.iter();
+    let hard = hard.map(|(outcome, limit)| ObjectiveLimit { outcome: *outcome, limit: *limit });
+    slo.into_iter().flatten().chain(hard).collect()
+}
+
+/// Where a rank would run, with what its devices cost.
+#[derive(Debug, Clone, Copy)]
+pub struct Place<'a> {
+    /// Kind of host.
+    pub key: &'a PoolKey,
+    /// Catalog row of the device.
+    pub gpu: &'a GpuType,
+    /// Price of one device for an hour as its host states it.
+    pub stated_usd_per_hour: Option<f64>,
+    /// The same, or the catalog's reference where no host states one.
+    pub usd_per_hour: Option<f64>,
+}
+
+impl<'a> Place<'a> {
+    /// The place of a pool; `None` when the catalog does not know the GPU type.
+    #[must_use]
+    pub fn of(key: &'a PoolKey, context: &PlanningContext<'a>) -> Option<Self> {
+        let gpu = context.catalog.gpu_type(&key.environment.gpu_type)?;
+        let stated = key.gpu_usd_per_hour();
+        let reference = || {
+            let instance = context.catalog.instance_type(&key.instance_type)?;
+            Some(instance.on_demand_usd_per_hour? / f64::from(instance.gpus.max(1)))
+        };
+        Some(Self {
+            key,
+            gpu,
+            stated_usd_per_hour: stated,
+            usd_per_hour: stated.or_else(reference),
+        })
+    }
+}
+
+/// One rank to be forecast.
+#[derive(Debug, Clone, Copy)]
+pub struct RankPlan<'a> {
+    /// Where.
+    pub place: Place<'a>,
+    /// How.
+    pub shape: EngineShape,
+    /// How many.
+    pub n_replicas: u32,
+}
+
+/// What a ladder would do.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Forecast {
+    /// By rank, at its share of the mean load.
+    pub ranks: Vec<Prediction>,
+    /// Of the whole ladder.
+    pub outcomes: OutcomeValues,
+    /// Outcomes that grow without bound because a rank is saturated.
+    pub unbounded: Vec<Outcome>,
+    /// Share of the capacity that peak demand takes; absent for backlogged batches.
+    pub peak_utilization: Option<f64>,
+    /// Price of the ladder, at reference prices where hosts state none.
+    pub usd_per_hour: Option<f64>,
+    /// The same from stated prices alone.
+    pub stated_usd_per_hour: Option<f64>,
+    /// Time until the slowest rank serves.
+    pub cold_start_seconds: f64,
+}
+
+/// Why there is no forecast.
+#[derive(Debug, Clone, PartialEq)]
+pub enum NoForecast {
+    /// Device memory does not suffice.
+    DoesNotFit(MemoryBreakdown),
+    /// The engine, the surrogate or the catalog cannot do it.
+    Unsupported(String),
+}
+
+/// Forecasts a ladder; a new one pays its cold start out of a batch's time.
+///
+/// # Errors
+/// [`NoForecast`] of the first rank that cannot be predicted.
+pub fn forecast(
+    view: &JobView<'_>,
+    ranks: &[RankPlan<'_>],
+    is_new: bool,
+) -> Result<Forecast, NoForecast> {
+    let rate = view.workload.arrival_rate_rps;
+    let n_total: u32 = ranks.iter().map(|r| r.n_replicas).sum();
+    let even = rate / f64::from(n_total.max(1));
+    let mut predictions = Vec::with_capacity(ranks.len());
+    for rank in ranks {
+        predictions.push(predict_rank(view, rank, even)?);
+    }
+    let capacity = capacity_rps(&predictions, ranks);
+    if ranks.len() > 1 && capacity > 0.0 {
+        // Endpoints are weighted by capacity, so each rank gets its share of the traffic.
+        for (prediction, rank) in predictions.iter_mut().zip(ranks) {
+            let share = prediction.capacity_rps / capacity;
+            *prediction = predict_rank(view, rank, rate * share)?;
+        }
+    }
+    let start = ranks.iter().map(|r| rank_cold_start(view, r)).fold(0.0, f64::max);
+    let progress = view.progress_after(if is_new { start } else { 0.0 });
+    let weighted: Vec<(f64, &Prediction)> = predictions
+        .iter()
+        .zip(ranks)
+        .map(|(p, r)| (p.capacity_rps * f64::from(r.n_replicas), p))
+        .collect();
+    let outcomes = roll_up(&weighted, &view.record.spec.slo, progress);
+    let is_saturated = predictions.iter().any(|p| p.saturated);
+    let is_backlogged = view.record.spec.class == JobClass::Batch && rate <= 0.0;
+    Ok(Forecast {
+        unbounded: if is_saturated { unbounded(view) } else { Vec::new() },
+        peak_utilization: (!is_backlogged && capacity > 0.0)
+            .then(|| rate * view.workload.peak_to_mean / capacity),
+        usd_per_hour: price(ranks, |p| p.usd_per_hour),
+        stated_usd_per_hour: price(ranks, |p| p.stated_usd_per_hour),
+        cold_start_seconds: start,
+        ranks: predictions,
+        outcomes,
+    })
+}
+
+fn price(ranks: &[RankPlan<'_>], of: fn(&Place<'_>) -> Option<f64>) -> Option<f64> {
+    ranks.iter().try_fold(0.0, |sum, r| {
+        Some(sum + of(&r.place)? * f64::from(r.shape.gpus() * r.n_replicas))
+    })
+}
+
+fn predict_rank(
+    view: &JobView<'_>,
+    rank: &RankPlan<'_>,
+    rate: f64,
+) -> Result<Prediction, NoForecast> {
+    let spec = &view.record.spec;
+    let gpus = f64::from(rank.shape.gpus());
+    let deployment = Deployment {
+        model: &spec.model.facts,
+        gpu: rank.place.gpu,
+        shape: rank.shape,
+        n_replicas: rank.n_replicas,
+        price_usd_per_hour_per_replica: rank.place.usd_per_hour.map(|usd| usd * gpus),
+    };
+    let demand = Demand {
+        workload: &view.workload,
+        class: spec.class,
+        slo: &spec.slo,
+        rate_rps_per_replica: rate,
+        batch_concurrency: None,
+    };
+    match predict(&deployment, &demand) {
+        Answer::Prediction(prediction) => Ok(prediction),
+        Answer::DoesNotFit(memory) => Err(NoForecast::DoesNotFit(memory)),
+        Answer::Unsupported(reason) => Err(NoForecast::Unsupported(reason)),
+    }
+}
+
+fn capacity_rps(predictions: &[Prediction], ranks: &[RankPlan<'_>]) -> f64 {
+    predictions.iter().zip(ranks).map(|(p, r)| p.capacity_rps * f64::from(r.n_replicas)).sum()
+}
+
+fn rank_cold_start(view: &JobView<'_>, rank: &RankPlan<'_>) -> f64 {
+    cold_start_seconds(&view.record.spec.model.facts, rank.place.gpu, &rank.shape)
+}
+
+/// Latencies of a saturated online ladder, and the margin that follows from them.
+fn unbounded(view: &JobView<'_>) -> Vec<Outcome> {
+    match view.record.spec.class {
+        JobClass::Online => vec![Outcome::P99TtftMs, Outcome::P99TpotMs, Outcome::SloMargin],
+        JobClass::Batch => vec![Outcome::P99TtftMs, Outcome::P99TpotMs],
+    }
+}
+
+/// Forecast of a ladder that runs: each rank on the kind of host where its first replica stands.
+///
+/// # Errors
+/// [`NoForecast`] when a rank can no longer be predicted, for instance because the catalog has
+/// changed.
+pub fn forecast_running(
+    view: &JobView<'_>,
+    ladder: &Ladder,
+    snapshot: &Snapshot,
+    context: &PlanningContext<'_>,
+) -> Result<Forecast, NoForecast> {
+    let host_of = |rank: usize| -> Option<&HostId> {
+        let mut serving = super::standing::serving_replicas(snapshot, view.record);
+        serving.find(|r| r.id.rank as usize == rank).map(|r| &r.host)
+    };
+    let mut keys = Vec::new();
+    for (index, rank) in ladder.ranks.iter().enumerate().filter(|(_, r)| r.n_replicas > 0) {
+        let host = host_of(index).and_then(|h| snapshot.state.hosts.get(h));
+        let host = host.ok_or_else(|| unknown(&rank.environment.to_string()))?;
+        keys.push((PoolKey::of(&host.facts), rank));
+    }
+    let mut ranks = Vec::with_capacity(keys.len());
+    for (key, rank) in &keys {
+        let place = Place::of(key, context).ok_or_else(|| unknown(&key.environment.gpu_type))?;
+        let shape = rank.configuration.shape();
+        ranks.push(RankPlan { place, shape, n_replicas: rank.n_replicas });
+    }
+    forecast(view, &ranks, false)
+}
+
+fn unknown(what: &str) -> NoForecast {
+    NoForecast::Unsupported(format!("{what} is not known to catalog and snapshot"))
+}

@@ -1,0 +1,189 @@
+//! From snapshot to draft: bids, the joint choice, slots, one action per visible job. Spec §10.
+
+use std::collections::BTreeMap;
+
+use super::bid::Bid;
+use super::context::PlanningContext;
+use super::enumerate::LadderOption;
+use super::explain;
+use super::pools::Pools;
+use super::scoring::{Scorer, current_beliefs};
+use super::select::{Problem, Selection, select};
+use super::slots::{Want, assign};
+use super::standing::{MustMove, is_braked};
+use crate::ids::JobId;
+use crate::ladder::Ladder;
+use crate::plan::{ActionKind, PlanAction, PlanDraft, Slot, SwapReason};
+use crate::plan_check::leave_alone;
+use crate::snapshot::Snapshot;
+use crate::store::JobState;
+use crate::variables::Outcome;
+
+/// The chosen offer of every bid, and what the choice proved.
+pub(super) struct Chosen {
+    /// Index of the offer by bid; `None` leaves the job alone.
+    pub(super) picks: Vec<Option<usize>>,
+    /// The selection behind it; absent when the problem had no answer.
+    pub(super) selection: Option<Selection>,
+}
+
+/// Plans a whole cluster. Equal snapshots give equal drafts.
+///
+/// # Formula
+/// max Σ_i gain_i over one option per job, within GPUs per host and the swap budget; the gains are
+/// those of spec §7.
+///
+/// # Source
+/// White paper V1, The Agentic Planner and The Cluster Objective; spec §10.
+#[must_use]
+pub fn plan(snapshot: &Snapshot, context: &PlanningContext<'_>) -> PlanDraft {
+    let pools = Pools::of(snapshot);
+    let beliefs = current_beliefs(snapshot, context);
+    let scorer = Scorer { context, snapshot, beliefs: &beliefs };
+    let frozen = is_braked(snapshot).then_some("many hosts fell silent together");
+    let bids: Vec<Bid<'_>> = snapshot
+        .visible_jobs()
+        .map(|record| Bid::of(record, snapshot, &pools, &scorer, frozen))
+        .collect();
+    let mut chosen = choose(&bids, &pools, snapshot);
+    let slots = place(&bids, &mut chosen, &pools, snapshot);
+    let mut actions = Vec::with_capacity(bids.len());
+    for (bid, pick) in bids.iter().zip(&chosen.picks) {
+        actions.push(match pick.and_then(|p| bid.offers.get(p)) {
+            Some(offer) => {
+                let slots = slots.get(&bid.record.id).cloned().unwrap_or_default();
+                ladder_action(bid, &offer.option, slots, &scorer)
+            }
+            None => {
+                let rationale = explain::left_alone(bid, &pools);
+                leave_alone(bid.record.id, &bid.record.state, rationale)
+            }
+        });
+    }
+    let objective = objective(&bids, &chosen.picks);
+    PlanDraft {
+        rationale: explain::plan_rationale(&actions, &chosen, objective, &pools),
+        considered: explain::considered(&bids, &chosen, &pools, snapshot.state.slow.swap_budget),
+        bound: chosen.selection.as_ref().map(|s| s.bound),
+        objective,
+        actions,
+    }
+}
+
+fn objective(bids: &[Bid<'_>], picks: &[Option<usize>]) -> f64 {
+    let gain = |(bid, pick): (&Bid<'_>, &Option<usize>)| {
+        pick.and_then(|p| bid.offers.get(p)).map_or(0.0, |o| o.gain)
+    };
+    bids.iter().zip(picks).map(gain).sum()
+}
+
+fn choose(bids: &[Bid<'_>], pools: &Pools, snapshot: &Snapshot) -> Chosen {
+    let (jobs, offers): (Vec<_>, Vec<_>) = bids.iter().map(Bid::choices).unzip();
+    let problem = Problem {
+        capacity: pools.capacity_rows(),
+        swap_budget: snapshot.state.slow.swap_budget,
+        jobs,
+    };
+    match select(&problem, snapshot.seed) {
+        Ok(selection) => {
+            // Choice 0 is doing nothing, choice k the k-th admitted offer.
+            let offer = |(pick, offers): (&usize, &Vec<usize>)| {
+                pick.checked_sub(1).and_then(|k| offers.get(k).copied())
+            };
+            let picks = selection.picks.iter().zip(&offers).map(offer).collect();
+            Chosen { picks, selection: Some(selection) }
+        }
+        // Doing nothing is always feasible, so this is a malformed gain: nothing is changed.
+        Err(_) => Chosen { picks: vec![None; bids.len()], selection: None },
+    }
+}
+
+/// Hosts and devices of what was chosen. The capacity rows are exact, so a job without a slot is a
+/// defect; it is left alone rather than planned halfway.
+fn place(
+    bids: &[Bid<'_>],
+    chosen: &mut Chosen,
+    pools: &Pools,
+    snapshot: &Snapshot,
+) -> BTreeMap<JobId, Vec<Slot>> {
+    for _ in 0..=bids.len() {
+        let wants: Vec<Want> = bids
+            .iter()
+            .zip(&chosen.picks)
+            .filter_map(|(bid, pick)| Some(want(bid, &bid.offers.get((*pick)?)?.option)))
+            .collect();
+        match assign(&wants, pools, snapshot) {
+            Ok(slots) => return slots,
+            Err(no_slot) => {
+                for (bid, pick) in bids.iter().zip(&mut chosen.picks) {
+                    if bid.record.id == no_slot.job {
+                        *pick = None;
+                    }
+                }
+            }
+        }
+    }
+    BTreeMap::new()
+}
+
+fn want(bid: &Bid<'_>, option: &LadderOption) -> Want {
+    Want {
+        job: bid.record.id,
+        model: bid.record.spec.model.id.clone(),
+        rank: 0,
+        pool: option.pool,
+        chain_size: option.chain_size(),
+        n_chains: option.ladder.n_replicas(),
+    }
+}
+
+fn ladder_action(
+    bid: &Bid<'_>,
+    option: &LadderOption,
+    slots: Vec<Slot>,
+    scorer: &Scorer<'_>,
+) -> PlanAction {
+    let kind = match bid.record.state {
+        JobState::Running => ActionKind::Swap,
+        JobState::Paused => ActionKind::Resume,
+        JobState::LaunchFailed { .. } => ActionKind::Retry,
+        JobState::Waiting | JobState::Finished { .. } => ActionKind::Place,
+    };
+    let swap_reason = (kind == ActionKind::Swap).then(|| swap_reason(bid, &option.ladder));
+    PlanAction {
+        job: bid.record.id,
+        kind,
+        promise: Some(scorer.promise(&option.ladder, &option.forecast, &option.terms)),
+        target_tps: option.forecast.outcomes.get(Outcome::ThroughputTokensPerSec),
+        mechanism_id: option.ladder.ranks.first().and_then(|r| r.mechanism_id.clone()),
+        rationale: explain::ladder_rationale(bid, option, kind, swap_reason),
+        ladder: Some(option.ladder.clone()),
+        slots,
+        swap_reason,
+        budget_ref: None,
+    }
+}
+
+/// Why the live ladder is replaced, by what differs most.
+fn swap_reason(bid: &Bid<'_>, new: &Ladder) -> SwapReason {
+    match bid.must_move() {
+        Some(MustMove::Lost) => return SwapReason::Replace,
+        Some(MustMove::Draining) => return SwapReason::Migrate,
+        None => {}
+    }
+    let Some(old) = bid.record.active.as_ref().map(|a| &a.ladder) else {
+        return SwapReason::Replace;
+    };
+    let places = |l: &Ladder| -> Vec<_> {
+        l.ranks.iter().map(|r| (r.environment.clone(), r.instance_type.clone())).collect()
+    };
+    if places(old) != places(new) {
+        return SwapReason::Migrate;
+    }
+    let settings =
+        |l: &Ladder| -> Vec<_> { l.ranks.iter().map(|r| r.configuration.clone()).collect() };
+    if settings(old) != settings(new) {
+        return SwapReason::Retune;
+    }
+    if new.n_replicas() > old.n_replicas() { SwapReason::ScaleUp } else { SwapReason::ScaleDown }
+}

@@ -1,0 +1,387 @@
+//! Puts the server together: settings, database, core loop, ticks, listeners; and takes it apart.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use koi_core::catalog::Catalog;
+use koi_core::causal::CausalModel;
+use koi_core::params::Params;
+use koi_core::rollout::RolloutParams;
+use koi_core::server::{ServerMachine, ServerSettings};
+use koi_core::tick::observatory::Observatory;
+use koi_core::validation::UpdateTable;
+use koi_core::violation::FieldViolation;
+use koi_proto::v1;
+use tokio_stream::wrappers::TcpListenerStream;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tonic::transport::{Identity as TlsIdentity, Server, ServerTlsConfig};
+
+use crate::agents::registry::Registry;
+use crate::agents::session::{AgentsApi, Rhythm};
+use crate::agents::telemetry::Ingest;
+use crate::api::admin::AdminApi;
+use crate::api::beliefs::BeliefsApi;
+use crate::api::fleet::FleetApi;
+use crate::api::jobs::JobsApi;
+use crate::api::plans::PlansApi;
+use crate::api::ticks::TicksApi;
+use crate::auth::{Identity, TokenTable};
+use crate::config::ServerConfig;
+use crate::core_loop::{Core, CoreParts, utc_now};
+use crate::endpoints::EndpointBoard;
+use crate::observability;
+use crate::postgres::{PrivateCluster, RunningPostgres, Settings, run_foreground};
+use crate::store::{NewToken, Store, StoreOptions};
+use crate::tick::driver::{self, TickHandle};
+use crate::tick::run::{TickParts, World, lock};
+
+/// Largest message of an ordinary call.
+const MAX_MESSAGE_BYTES: usize = 512 * 1024;
+/// Largest message on an agent's stream.
+const MAX_TELEMETRY_BYTES: usize = 4 * 1024 * 1024;
+/// Longest time for an ordinary call, whatever the client says.
+const CALL_TIMEOUT: Duration = Duration::from_secs(30);
+/// Longest wait for the database at start.
+const DATABASE_WAIT: Duration = Duration::from_secs(60);
+/// Longest wait for streams and tasks to end at stop.
+const STOP_WAIT: Duration = Duration::from_secs(15);
+/// Telemetry this old is read back after a restart.
+const LOOKBACK_SECONDS: i64 = 600;
+
+/// Runs the private Postgres in the foreground until SIGTERM or Ctrl-C.
+///
+/// # Errors
+/// When it cannot be started or stopped.
+pub async fn postgres(data_dir: PathBuf) -> anyhow::Result<()> {
+    let settings = Settings::from_env(data_dir);
+    run_foreground(settings, |_| ()).await.context("run the private Postgres")
+}
+
+/// Runs the server until SIGTERM or Ctrl-C.
+///
+/// # Errors
+/// Whatever keeps it from starting, with what to do about it.
+pub async fn serve(config_path: &Path) -> anyhow::Result<()> {
+    let config = ServerConfig::load(config_path).context("load settings")?;
+    let telemetry = observability::start("koi-server", config.otlp_endpoint.as_deref())?;
+    let shutdown = CancellationToken::new();
+    stop_on_signal(shutdown.clone())?;
+    let (store, private) = open_database(&config).await?;
+    let result = run(&config, &telemetry, store, shutdown).await;
+    if let Some(private) = private {
+        tokio::task::spawn_blocking(move || private.stop()).await?.context("stop Postgres")?;
+    }
+    telemetry.flush();
+    result
+}
+
+fn stop_on_signal(shutdown: CancellationToken) -> anyhow::Result<()> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    tokio::spawn(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        tracing::info!("stopping");
+        shutdown.cancel();
+    });
+    Ok(())
+}
+
+/// The configured database, else `KOI_DATABASE_URL`, else a private cluster of our own.
+async fn open_database(
+    config: &ServerConfig,
+) -> anyhow::Result<(Store, Option<RunningPostgres>)> {
+    let configured =
+        config.database_url.clone().or_else(|| std::env::var("KOI_DATABASE_URL").ok());
+    let (url, private) = match configured {
+        Some(url) => (url, None),
+        None => {
+            let settings = Settings::from_env(config.data_dir.clone());
+            let started = tokio::task::spawn_blocking(move || {
+                PrivateCluster::prepare(&settings)?.spawn()
+            });
+            let running = started.await?.context("start the private Postgres")?;
+            (running.url(), Some(running))
+        }
+    };
+    let store = connect(&url).await?;
+    store.migrate().await.context("migrate the database")?;
+    Ok((store, private))
+}
+
+/// Waits for a database that is still starting.
+async fn connect(url: &str) -> anyhow::Result<Store> {
+    let begun = std::time::Instant::now();
+    loop {
+        match Store::connect(url, StoreOptions::default()).await {
+            Ok(store) => return Ok(store),
+            Err(error) if error.is_transient() && begun.elapsed() < DATABASE_WAIT => {
+                tracing::info!(%error, "waiting for the database");
+                tokio::time::sleep(Duration::from_millis(500)).await;
+            }
+            Err(error) => return Err(error).context("connect to the database"),
+        }
+    }
+}
+
+fn world() -> anyhow::Result<World> {
+    let catalog = Catalog::embedded();
+    let listed = |problems: Vec<FieldViolation>| {
+        let lines: Vec<String> =
+            problems.iter().map(|p| format!("{}: {}", p.field, p.message)).collect();
+        anyhow::anyhow!("the catalog is wrong: {}", lines.join("; "))
+    };
+    let causal = CausalModel::embedded(catalog).map_err(listed)?;
+    let updates = UpdateTable::embedded().map_err(listed)?;
+    Ok(World {
+        catalog,
+        causal: Arc::new(causal),
+        updates: Arc::new(updates),
+        params: Arc::new(Params::default()),
+    })
+}
+
+struct Parts {
+    core: Core,
+    store: Store,
+    tokens: TokenTable,
+    registry: Arc<Registry>,
+    endpoints: Arc<EndpointBoard>,
+    observatory: Arc<Mutex<Observatory>>,
+    world: World,
+    ticks: TickHandle,
+    tasks: TaskTracker,
+    shutdown: CancellationToken,
+}
+
+async fn run(
+    config: &ServerConfig,
+    telemetry: &observability::Telemetry,
+    store: Store,
+    shutdown: CancellationToken,
+) -> anyhow::Result<()> {
+    let world = world()?;
+    let tokens = TokenTable::load(&config.tokens_file(), &config.data_dir)
+        .context("load who may connect")?;
+    remember_tokens(&store, &tokens).await?;
+    let epoch = store.acquire_epoch().await.context("take the lead")?;
+    let loaded = store.load_state().await.context("load the state")?;
+    for row in &loaded.quarantined {
+        tracing::error!(table = row.table, key = row.key, problem = row.problem, "row left out");
+    }
+    let endpoints = Arc::new(EndpointBoard::open(config.endpoints_dir())?);
+    let registry = Arc::new(Registry::default());
+    let settings = ServerSettings { rollout: rollout_params(config) };
+    let observatory = Arc::new(Mutex::new(Observatory::default()));
+    look_back(&store, &loaded.state, &world, &observatory).await?;
+    let machine = ServerMachine::new(loaded.state, epoch, world.catalog, settings);
+    let (core, core_task) = Core::spawn(CoreParts {
+        machine,
+        store: store.clone(),
+        registry: registry.clone(),
+        endpoints: endpoints.clone(),
+        shutdown: shutdown.clone(),
+    });
+    let tick_parts = TickParts {
+        core: core.clone(),
+        store: store.clone(),
+        observatory: observatory.clone(),
+        world: world.clone(),
+    };
+    let interval = Duration::from_secs(u64::from(config.tick_interval_s));
+    let (ticks, tick_task) = driver::spawn(tick_parts, interval, shutdown.clone());
+    let parts = Parts {
+        core,
+        store,
+        tokens,
+        registry,
+        endpoints,
+        observatory,
+        world,
+        ticks,
+        tasks: TaskTracker::new(),
+        shutdown: shutdown.clone(),
+    };
+    let keeper = crate::tick::housekeeping::spawn(
+        parts.core.clone(),
+        parts.store.clone(),
+        parts.observatory.clone(),
+        config.window_retention_days,
+        shutdown.clone(),
+    );
+    let (metrics_address, metrics_task) =
+        telemetry.serve_metrics(config.metrics_listen, shutdown.clone()).await?;
+    let result = listen(config, &parts, metrics_address).await;
+    shutdown.cancel();
+    parts.tasks.close();
+    let ends = async {
+        parts.tasks.wait().await;
+        for task in [core_task, tick_task, keeper, metrics_task] {
+            if let Err(error) = task.await {
+                tracing::error!(%error, "a task ended badly");
+            }
+        }
+    };
+    if tokio::time::timeout(STOP_WAIT, ends).await.is_err() {
+        tracing::warn!("some tasks did not end in time");
+    }
+    parts.store.close().await;
+    result
+}
+
+fn rollout_params(config: &ServerConfig) -> RolloutParams {
+    RolloutParams {
+        canary_window_s: config.canary_window_s,
+        drain_grace_s: config.drain_grace_s,
+        ..RolloutParams::default()
+    }
+}
+
+async fn remember_tokens(store: &Store, tokens: &TokenTable) -> anyhow::Result<()> {
+    for (digest, identity) in tokens.entries() {
+        let (role, host) = match identity {
+            Identity::Operator { .. } => ("operator", None),
+            Identity::Agent { host } => ("agent", Some(host.clone())),
+        };
+        let token = NewToken {
+            hash: digest.to_vec(),
+            role: role.to_owned(),
+            identity: identity.name(),
+            host,
+            created_at: utc_now(),
+        };
+        store.token_insert(&token).await.context("remember who may connect")?;
+    }
+    Ok(())
+}
+
+/// Reads back what agents showed lately, so that a restart does not blind the next ticks.
+async fn look_back(
+    store: &Store,
+    state: &koi_core::store::ServerState,
+    world: &World,
+    observatory: &Mutex<Observatory>,
+) -> anyhow::Result<()> {
+    let since = utc_now().plus_seconds(-LOOKBACK_SECONDS);
+    let stored = store.windows_since((since, utc_now()), u32::MAX).await.context("read recent telemetry")?;
+    let (windows, edges) = crate::agents::stored::restored(&stored);
+    let mut observatory = lock(observatory);
+    observatory.add(state, world.catalog, &edges, windows);
+    // Tokens of windows from before the newest tick are in the jobs' counts already.
+    observatory.take_tokens();
+    Ok(())
+}
+
+async fn listen(
+    config: &ServerConfig,
+    parts: &Parts,
+    metrics_address: std::net::SocketAddr,
+) -> anyhow::Result<()> {
+    let listener = tokio::net::TcpListener::bind(config.listen)
+        .await
+        .with_context(|| format!("listen on {}", config.listen))?;
+    let address = listener.local_addr()?;
+    let (health, health_service) = tonic_health::server::health_reporter();
+    health.set_serving::<v1::jobs_server::JobsServer<JobsApi>>().await;
+    let reflection = tonic_reflection::server::Builder::configure()
+        .register_encoded_file_descriptor_set(koi_proto::DESCRIPTORS)
+        .build_v1()?;
+    let mut server = Server::builder()
+        .timeout(CALL_TIMEOUT)
+        .max_concurrent_streams(Some(64))
+        .http2_keepalive_interval(Some(Duration::from_secs(10)))
+        .http2_keepalive_timeout(Some(Duration::from_secs(5)))
+        .http2_max_header_list_size(Some(16 * 1024));
+    if let Some(tls) = &config.tls {
+        let cert = std::fs::read(&tls.cert_file).context("read the certificate")?;
+        let key = std::fs::read(&tls.key_file).context("read the private key")?;
+        server = server
+            .tls_config(ServerTlsConfig::new().identity(TlsIdentity::from_pem(cert, key)))?;
+    }
+    tracing::info!(%address, %metrics_address, "serving");
+    announce(config, address, metrics_address)?;
+    let routes = routes(parts).add_service(health_service).add_service(reflection);
+    server
+        .add_routes(routes)
+        .serve_with_incoming_shutdown(
+            TcpListenerStream::new(listener),
+            parts.shutdown.clone().cancelled_owned(),
+        )
+        .await
+        .context("serve")
+}
+
+/// Writes the addresses in use, for whoever started the server with port 0.
+fn announce(
+    config: &ServerConfig,
+    address: std::net::SocketAddr,
+    metrics_address: std::net::SocketAddr,
+) -> anyhow::Result<()> {
+    let text = format!("listen = \"{address}\"\nmetrics_listen = \"{metrics_address}\"\n");
+    let path = config.data_dir.join("server.addresses.toml");
+    let temporary = config.data_dir.join(".server.addresses.toml.new");
+    std::fs::write(&temporary, text).and_then(|()| std::fs::rename(&temporary, &path))?;
+    Ok(())
+}
+
+fn routes(parts: &Parts) -> tonic::service::Routes {
+    let Parts { core, store, tokens, ticks, world, .. } = parts;
+    let (core, store, tokens) = (core.clone(), store.clone(), tokens.clone());
+    let jobs = JobsApi {
+        core: core.clone(),
+        store: store.clone(),
+        tokens: tokens.clone(),
+        endpoints: parts.endpoints.clone(),
+        observatory: parts.observatory.clone(),
+        world: world.clone(),
+    };
+    let plans = PlansApi { core: core.clone(), store: store.clone(), tokens: tokens.clone() };
+    let tick_api = TicksApi { store: store.clone(), tokens: tokens.clone(), ticks: ticks.clone() };
+    let beliefs = BeliefsApi {
+        core: core.clone(),
+        store: store.clone(),
+        tokens: tokens.clone(),
+        world: world.clone(),
+    };
+    let fleet = FleetApi { core: core.clone(), store: store.clone(), tokens: tokens.clone() };
+    let admin = AdminApi {
+        core: core.clone(),
+        tokens: tokens.clone(),
+        ticks: ticks.clone(),
+        started_at: utc_now(),
+        catalog_hash: world.catalog.hash().to_owned(),
+    };
+    let agents = AgentsApi {
+        core: core.clone(),
+        tokens,
+        registry: parts.registry.clone(),
+        ingest: Ingest {
+            store,
+            observatory: parts.observatory.clone(),
+            core,
+            catalog: world.catalog,
+            tasks: parts.tasks.clone(),
+        },
+        rhythm: Rhythm::default(),
+        tasks: parts.tasks.clone(),
+        shutdown: parts.shutdown.clone(),
+    };
+    tonic::service::Routes::new(
+        v1::jobs_server::JobsServer::new(jobs).max_decoding_message_size(MAX_MESSAGE_BYTES),
+    )
+    .add_service(v1::plans_server::PlansServer::new(plans))
+    .add_service(v1::ticks_server::TicksServer::new(tick_api))
+    .add_service(v1::beliefs_server::BeliefsServer::new(beliefs))
+    .add_service(v1::fleet_server::FleetServer::new(fleet))
+    .add_service(v1::admin_server::AdminServer::new(admin))
+    .add_service(
+        v1::agents_server::AgentsServer::new(agents)
+            .max_decoding_message_size(MAX_TELEMETRY_BYTES),
+    )
+}
