@@ -12,6 +12,9 @@ mod c4_swap_budget;
 mod c5_capacity;
 mod c6_physics;
 
+#[cfg(test)]
+mod tests;
+
 
 use std::fmt;
 

@@ -16,7 +16,9 @@ pub mod standing;
 pub mod workload;
 
 #[cfg(test)]
-mod test_world;
+pub(crate) mod test_world;
+#[cfg(test)]
+mod tests;
 
 pub use context::PlanningContext;
 pub use plan::plan;

@@ -84,8 +84,12 @@ fn check_ladder(action: &PlanAction, ladder: &Ladder, findings: &mut Findings) {
         findings.add("C0-SLOTS", job, detail);
     }
     match &action.promise {
-        Some(promise) if promise.ranks.len() == ladder.ranks.len() => {}
-        Some(_) => findings.add("C0-PROMISE", job, "the promise needs one prediction per rank"),
+        Some(promise)
+            if promise.ranks.len() == ladder.ranks.len()
+                && promise.bands.len() == ladder.ranks.len() => {}
+        Some(_) => {
+            findings.add("C0-PROMISE", job, "a promise has one prediction and one band per rank");
+        }
         None => findings.add("C0-PROMISE", job, "a ladder needs a promise"),
     }
 }

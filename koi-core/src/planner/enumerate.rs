@@ -45,20 +45,22 @@ impl LadderOption {
     }
 }
 
-/// One-line form of a ladder, e.g. `2 × H100 tp=1 pp=1 seqs=256 tokens=8192 in reserved/…`.
+/// One-line form of a ladder, e.g. `2 × H100 tp=1 pp=1 seqs=256 tokens=8192 in reserved/… on
+/// p5.48xlarge`.
 #[must_use]
 pub fn label(ladder: &Ladder) -> String {
     let of_rank = |rank: &Rank| {
         let shape = rank.configuration.shape();
         format!(
-            "{} × {} tp={} pp={} seqs={} tokens={} in {}",
+            "{} × {} tp={} pp={} seqs={} tokens={} in {} on {}",
             rank.n_replicas,
             rank.environment.gpu_type,
             shape.tp,
             shape.pp,
             shape.max_num_seqs,
             shape.max_num_batched_tokens,
-            rank.environment
+            rank.environment,
+            rank.instance_type
         )
     };
     ladder.ranks.iter().map(of_rank).collect::<Vec<_>>().join(" + ")

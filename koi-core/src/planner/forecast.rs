@@ -40,12 +40,13 @@ impl<'a> JobView<'a> {
         let measured = snapshot.measured.get(&record.id);
         let spec = &record.spec;
         let history = snapshot.experience.similar(spec.class, spec.model.facts.class());
+        let workload = planned_workload(spec, measured);
         Self {
             record,
-            workload: planned_workload(spec, measured),
             progress: batch_progress(record, measured, snapshot.now),
             limits: limits(record),
-            ideal: ideal_point(&history, context.params),
+            ideal: attainable(ideal_point(&history, context.params), spec.class, &workload),
+            workload,
         }
     }
 
@@ -55,6 +56,18 @@ impl<'a> JobView<'a> {
         self.progress
             .map(|p| BatchProgress { seconds_left: p.seconds_left - start_seconds, ..p })
     }
+}
+
+/// The reference with a throughput that the job could have: an online job generates what is asked
+/// of it and no more, so an ideal above its demand would be the same gap for every ladder, and by
+/// the max-norm would hide all other objectives.
+fn attainable(mut ideal: IdealPoint, class: JobClass, workload: &Workload) -> IdealPoint {
+    let demand = workload.arrival_rate_rps * workload.osl.mean;
+    if class == JobClass::Online && demand > 0.0 {
+        let capped = ideal.ideal.get(Outcome::ThroughputTokensPerSec).map(|best| best.min(demand));
+        ideal.ideal.set(Outcome::ThroughputTokensPerSec, capped);
+    }
+    ideal
 }
 
 /// SLO targets and hard preferences together.

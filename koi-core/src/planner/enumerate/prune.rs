@@ -52,10 +52,13 @@ pub(super) fn drop_dominated(options: &mut Vec<LadderOption>) {
     retain_marked(options, &marks);
 }
 
-/// Sorts by σ and keeps 64, among them the best of every objective, overall and among those that
+/// Sorts by σ, fewer GPUs first among equals, and keeps 64, among them the best of every objective, overall and among those that
 /// meet the limits.
 pub(super) fn cap(options: &mut Vec<LadderOption>) {
-    options.sort_by(|a, b| b.terms.sigma.total_cmp(&a.terms.sigma));
+    options.sort_by(|a, b| {
+        let by_score = b.terms.sigma.total_cmp(&a.terms.sigma);
+        by_score.then_with(|| demand_vector(a).cmp(&demand_vector(b)))
+    });
     if options.len() <= OPTIONS_MAX {
         return;
     }
