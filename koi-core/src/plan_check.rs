@@ -15,7 +15,6 @@ mod c6_physics;
 #[cfg(test)]
 mod tests;
 
-
 use std::fmt;
 
 use serde::{Deserialize, Serialize};

@@ -106,7 +106,7 @@ fn c1_legality() {
             kind: RolloutKind::Canary,
             target: job.active.clone().unwrap(),
             ready_at: None,
-            deadline: w.snapshot.now,
+            deadline: crate::planner::test_world::NOW,
             reason: "test".to_owned(),
         });
     });
