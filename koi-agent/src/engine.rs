@@ -189,7 +189,9 @@ fn is_model_name(text: &str) -> bool {
 
 fn is_reserved_variable(name: &str) -> bool {
     let upper = name.to_ascii_uppercase();
-    RESERVED_VARIABLES.contains(&upper.as_str()) || upper.starts_with("KOI_")
+    // The simulated engine has knobs of its own; its folder of devices is set after these.
+    let ours = upper.starts_with("KOI_") && !upper.starts_with("KOI_SIM_");
+    RESERVED_VARIABLES.contains(&upper.as_str()) || ours
 }
 
 /// Each word is `--option`, `--option=value`, or the value of the option before it.

@@ -1,2 +1,41 @@
-//! Binary entry.
-fn main() {}
+//! `koi-agent`: one per host. Converges to the server's desired set; decides nothing of its own.
+
+use std::path::PathBuf;
+
+use clap::Parser;
+
+/// Koi's agent.
+#[derive(Debug, Parser)]
+#[command(
+    name = "koi-agent",
+    version,
+    about,
+    after_help = "Examples:\n  koi-agent --config /etc/koi/agent.toml\n  koi-agent --config /etc/koi/agent.toml --stop-engines"
+)]
+struct Args {
+    /// Settings file.
+    #[arg(long, required_unless_present = "build_id")]
+    config: Option<PathBuf>,
+    /// Stop every engine of this host, prove it, and exit; for taking a host out of service.
+    #[arg(long)]
+    stop_engines: bool,
+    /// Print the build id and exit; all binaries of one build print the same.
+    #[arg(long)]
+    build_id: bool,
+}
+
+#[expect(clippy::print_stdout, reason = "the build id goes to a program that asked for it")]
+fn main() -> anyhow::Result<()> {
+    let args = Args::parse();
+    if args.build_id {
+        println!("{}", koi_core::build::BUILD_ID);
+        return Ok(());
+    }
+    let Some(config) = args.config else { anyhow::bail!("--config FILE is needed") };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    if args.stop_engines {
+        runtime.block_on(koi_agent::run::stop_engines(&config))
+    } else {
+        runtime.block_on(koi_agent::run::run(&config))
+    }
+}

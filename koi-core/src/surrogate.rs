@@ -31,6 +31,7 @@ pub use cold_start::cold_start_seconds;
 pub use latency::{LatencyShape, Spread};
 pub use memory::MemoryBreakdown;
 pub use outcomes::{BatchProgress, batch_slo_margin, online_slo_margin, roll_up};
+pub use roofline::roofline_step_ms;
 
 use crate::catalog::GpuType;
 use crate::configuration::EngineShape;

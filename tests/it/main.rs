@@ -1,1 +1,4 @@
 //! One integration binary.
+
+mod store;
+mod support;

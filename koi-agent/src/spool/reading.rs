@@ -1,6 +1,6 @@
 //! The reading side of the spool: oldest first, gaps where they belong, damage found on the way.
 
-use crate::spool::segment::{Segment, Step};
+use crate::spool::segment::Step;
 use crate::spool::{Cursor, Entry, Gap, GapReason, Spool};
 
 impl Spool {

@@ -4,11 +4,13 @@
     reason = "a failed step of a test is a failed test"
 )]
 
+mod simulated;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use koi_agent::supervise::adoption::{Adopted, adopt_all, adopt_one, forget};
@@ -25,20 +27,24 @@ use koi_shim::record::{Identity, ProcessRef, StopRequest};
 use koi_shim::tree::{Depth, OwnedTree, signal_exactly};
 use rustix::process::Signal;
 
-/// The shim of this build; built here when only this package's tests are run.
+/// A program of this build; built here when only this package's tests are run.
+fn program(name: &str) -> PathBuf {
+    static BUILDING: Mutex<()> = Mutex::new(());
+    let _turn = BUILDING.lock().unwrap();
+    if std::env::var_os("KOI_BIN_DIR").is_none() {
+        let built = Command::new(env!("CARGO"))
+            .args(["build", "--quiet", "--package", name])
+            .current_dir(env!("CARGO_MANIFEST_DIR"))
+            .status()
+            .unwrap();
+        assert!(built.success());
+    }
+    find_binary(name).unwrap()
+}
+
 fn shim() -> &'static Path {
     static SHIM: OnceLock<PathBuf> = OnceLock::new();
-    SHIM.get_or_init(|| {
-        if std::env::var_os("KOI_BIN_DIR").is_none() {
-            let built = Command::new(env!("CARGO"))
-                .args(["build", "--quiet", "--package", "koi-shim"])
-                .current_dir(env!("CARGO_MANIFEST_DIR"))
-                .status()
-                .unwrap();
-            assert!(built.success());
-        }
-        find_binary("koi-shim").unwrap()
-    })
+    SHIM.get_or_init(|| program("koi-shim"))
 }
 
 /// A host's state root that takes its processes with it.

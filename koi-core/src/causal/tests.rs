@@ -1,3 +1,5 @@
+//! Tests of beliefs and of the shipped edges and mechanisms.
+
 use proptest::prelude::*;
 use serde::Deserialize;
 

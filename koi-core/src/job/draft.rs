@@ -4,7 +4,7 @@
 //! mirrors `koi.v1.JobSpec`; `draft/document.rs` reads it from YAML or JSON. Spec §2.
 
 mod document;
-mod reader;
+pub mod reader;
 
 pub use super::validate::check_model_id;
 

@@ -1,3 +1,5 @@
+//! Tests of the admission gate: one broken proposal per refusal.
+
 use super::*;
 use crate::causal::mechanism::MechanismDraft;
 use crate::causal::scope::{Comparison, Condition, FeatureValue, Scope};

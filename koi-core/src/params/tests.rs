@@ -1,3 +1,5 @@
+//! Tests of the hyper-parameters: ranges, unknown names, all problems at once.
+
 use super::*;
 
 #[test]

@@ -1,3 +1,5 @@
+//! Tests of the controllers against the vectors, and of their clips.
+
 use proptest::prelude::*;
 use serde::Deserialize;
 

@@ -1,12 +1,19 @@
 //! Predictions against published measurements, and how the `fit` constants were found.
 //!
-//! The constants were chosen by hand. H100: per-token times of vLLM on Llama-3.1-70B (FP8) and
-//! Qwen3-32B (16 bits) at tp 2, 4 and 8, which separate reading weights (bandwidth), all-reduces
-//! (latency, growing with tp) and the share of the batch (time per sequence). A100 and L40S: batch
-//! throughput of TensorRT-LLM on 7B models, whose decode rows give the bandwidth and whose prompts
-//! of 2,048 tokens give the compute fraction. Rows of engines from 2024 are left out: their time per
-//! sequence is several times today's. A10G borrows from L40S. The spread that is left is the
-//! surrogate's own error: other members learn it, this one does not hide it.
+//! The constants were chosen by hand on the very rows that are asserted here, so the errors are of
+//! a fit, not of a forecast. H100: per-token times of vLLM (the rows
+//! collected with aiconfigurator) on Llama-3.1-70B (FP8) and Qwen3-32B
+//! (16 bits) at tp 2, 4 and 8, which separate reading weights (bandwidth), all-reduces (latency,
+//! growing with tp) and the share of the batch (time per sequence). A100 and L40S: batch throughput
+//! of TensorRT-LLM 0.5 to 0.9 (2023 and 2024), the only usable rows. A10G borrows from L40S.
+//!
+//! Two choices were made after seeing errors, and the test prints what they hide:
+//! - vLLM of 2024 on H100 (one source) is not fitted: this member is far too fast for it, more so
+//!   with larger batches and tp. That its time per sequence was longer is our reading, not measured.
+//! - The L40S rows do not state the KV format. It is taken as FP8, like the weights; with a 16-bit
+//!   cache the same rows are missed by ten times as much.
+//!
+//! Times to first token were not fitted at all.
 
 use std::collections::BTreeMap;
 
@@ -22,6 +29,7 @@ struct Measured {
     tp: u32,
     is_fp8: bool,
     is_kv_fp8: bool,
+    is_fitted: bool,
     isl: f64,
     osl: f64,
     concurrency: u32,
@@ -125,9 +133,10 @@ fn measured(cells: &[String], columns: &BTreeMap<&str, usize>) -> Option<Measure
     let plain = ["bf16", "fp16", "fp16/bf16", "fp8", ""].contains(&dtype);
     let is_one = |name: &str| text(name).is_empty() || text(name) == "1";
     let one_replica = text("tp") == text("num_gpus") && is_one("pp");
-    let by_vllm = text("engine") == "vllm" && text("source").starts_with("aiconfigurator");
+    let is_vllm = text("engine") == "vllm";
+    let is_recent = text("source").starts_with("aiconfigurator");
     let by_trt = gpu != "H100" && text("source").starts_with("TensorRT-LLM");
-    if !(is_same_memory && closed && plain && one_replica && (by_vllm || by_trt)) {
+    if !(is_same_memory && closed && plain && one_replica && (is_vllm || by_trt)) {
         return None;
     }
     Some(Measured {
@@ -136,8 +145,9 @@ fn measured(cells: &[String], columns: &BTreeMap<&str, usize>) -> Option<Measure
         model: model_named(text("model"))?,
         tp: number("tp")? as u32,
         is_fp8: dtype == "fp8",
-        // TensorRT-LLM's FP8 tables keep the cache in FP8 too.
+        // Not stated by the source: an assumption, see the head of this file.
         is_kv_fp8: text("kv_dtype") == "fp8" || (by_trt && dtype == "fp8"),
+        is_fitted: by_trt || is_recent,
         isl: number("isl")?,
         osl: number("osl")?,
         concurrency: number("concurrency_or_rate")? as u32,
@@ -191,11 +201,13 @@ fn median(values: &mut [f64]) -> f64 {
     values[values.len() / 2]
 }
 
-#[test]
-fn published_measurements_are_met_in_the_middle() {
-    let Some(rows) = measurements() else { return };
+/// One reading of the rows: which group an error belongs to, or that the row is not of it.
+type Reading = fn(&Measured) -> bool;
+
+/// Logarithms of said over seen, by device, quantity and source.
+fn errors(rows: &[Measured], is_of: Reading) -> BTreeMap<(&str, &str, &str), Vec<f64>> {
     let mut errors: BTreeMap<(&str, &str, &str), Vec<f64>> = BTreeMap::new();
-    for row in &rows {
+    for row in rows.iter().filter(|row| is_of(row)) {
         let Some(p) = predicted(row) else { continue };
         let throughput = p.outcomes.get(Outcome::ThroughputTokensPerSec);
         for (kind, seen, said) in [
@@ -203,24 +215,49 @@ fn published_measurements_are_met_in_the_middle() {
             ("throughput", row.out_tokens_per_sec, throughput),
         ] {
             if let (Some(seen), Some(said)) = (seen, said) {
-                errors
-                    .entry((row.gpu, kind, &row.source))
-                    .or_default()
-                    .push((said / seen).ln());
+                let key = (row.gpu, kind, row.source.as_str());
+                errors.entry(key).or_default().push((said / seen).ln());
             }
         }
     }
-    assert!(
-        errors.keys().any(|(gpu, ..)| *gpu == "H100"),
-        "no row of the file was usable"
-    );
-    for ((gpu, kind, source), logs) in &mut errors {
+    errors
+}
+
+/// Prints each group and returns the largest median absolute percentage error.
+fn report(what: &str, errors: &mut BTreeMap<(&str, &str, &str), Vec<f64>>) -> f64 {
+    let mut worst: f64 = 0.0;
+    for ((gpu, kind, source), logs) in errors {
         let mut sizes: Vec<f64> = logs.iter().map(|l| l.exp_m1().abs()).collect();
         let (bias, ape) = (median(logs), median(&mut sizes));
         eprintln!(
-            "{gpu} {kind} {source}: {} rows, median log error {bias:+.3}, median APE {ape:.3}",
+            "{what}: {gpu} {kind} {source}: {} rows, median log error {bias:+.3}, median APE {ape:.3}",
             logs.len()
         );
-        assert!(ape < 0.35, "{gpu} {kind} {source}: median APE {ape}");
+        worst = worst.max(ape);
     }
+    worst
+}
+
+#[test]
+fn published_measurements_are_met_in_the_middle() {
+    let Some(mut rows) = measurements() else {
+        return;
+    };
+    let mut fitted = errors(&rows, |row| row.is_fitted);
+    for gpu in ["H100", "A100", "L40S"] {
+        assert!(
+            fitted.keys().any(|(g, ..)| *g == gpu),
+            "no usable row of {gpu}"
+        );
+    }
+    let worst = report("fitted", &mut fitted);
+    assert!(worst < 0.35, "median APE {worst}");
+    report("left out", &mut errors(&rows, |row| !row.is_fitted));
+    for row in &mut rows {
+        row.is_kv_fp8 = false;
+    }
+    report(
+        "16-bit cache",
+        &mut errors(&rows, |row| row.is_fitted && row.gpu == "L40S"),
+    );
 }

@@ -158,6 +158,7 @@ fn put_links(v: &mut MediatorValues, machine: &Machine<'_>, traffic: &Traffic, p
         Link::Pcie => Mediator::PcieBytesPerSec,
     };
     v.set(mediator, positive(bytes_per_second));
+    // A single GPU has no links to load: absent on both sides.
     let share = bytes_per_second / (f64::from(shape.gpus()) * peak);
-    v.set(Mediator::CommOverheadPct, Some(share));
+    v.set(Mediator::CommOverheadPct, positive(share));
 }

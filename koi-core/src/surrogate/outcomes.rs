@@ -28,7 +28,8 @@ pub struct BatchProgress {
 /// # Formula
 /// (time left − tokens left / throughput) / time left
 ///
-/// `None` when the throughput is absent; −1 or less when the deadline has passed with work left.
+/// `None` when the throughput is absent, and past the deadline with work left: there is no time
+/// left to share. 1 when nothing is left to do.
 #[must_use]
 pub fn batch_slo_margin(throughput: Option<f64>, progress: BatchProgress) -> Option<f64> {
     if progress.tokens_left <= 0.0 {
@@ -36,7 +37,7 @@ pub fn batch_slo_margin(throughput: Option<f64>, progress: BatchProgress) -> Opt
     }
     let needed = progress.tokens_left / throughput.filter(|t| *t > 0.0)?;
     if progress.seconds_left <= 0.0 {
-        return Some(-1.0);
+        return None;
     }
     let margin = (progress.seconds_left - needed) / progress.seconds_left;
     margin.is_finite().then_some(margin)

@@ -6,7 +6,7 @@
 use super::Deployment;
 use crate::model::comm_bytes_per_token;
 
-/// Time that each sequence adds to a step: sampling, detokenizing and bookkeeping.
+/// Time that each sequence adds to a step, fitted on H100; taken to be sampling and bookkeeping.
 const SEQUENCE_OVERHEAD_SECONDS: f64 = 15e-6;
 
 /// What one step of one stage has to do.
@@ -185,4 +185,20 @@ pub(super) fn dispatch_overhead_seconds(deployment: &Deployment<'_>) -> f64 {
         0.0
     };
     fit.step_overhead_ms * 1e-3 + launches
+}
+
+/// Roofline time of a decode step of one sequence, links included and overhead not: what an
+/// observed step time at small batch is compared with.
+///
+/// # Units
+/// `context_tokens` is the sequence's context; the result is in milliseconds.
+#[must_use]
+pub fn roofline_step_ms(deployment: &Deployment<'_>, context_tokens: f64) -> f64 {
+    let work = StepWork {
+        decode_seqs: 1.0,
+        decode_context: context_tokens,
+        ..StepWork::default()
+    };
+    let cost = StageModel::of(deployment).step(deployment, work);
+    f64::from(deployment.shape.pp) * (cost.seconds - cost.overhead_seconds) * 1e3
 }

@@ -137,7 +137,10 @@ impl PooledWindow {
         if let (Some(mine), Some(theirs)) = (self.tpot_source, other.tpot_source)
             && mine != theirs
         {
-            self.leave_out(HistogramSeries::TimePerOutputToken, WindowFlag::MixedTpotSource);
+            self.leave_out(
+                HistogramSeries::TimePerOutputToken,
+                WindowFlag::MixedTpotSource,
+            );
         }
         self.tpot_source = self.tpot_source.or(other.tpot_source);
         for series in &other.unpoolable {

@@ -20,7 +20,7 @@ use tokio_util::task::TaskTracker;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::registry::{OUTBOX, Outbox, Registry, StreamId};
-use super::telemetry::{Ingest, IngestHandle};
+use super::telemetry::{Ingest, IngestHandle, TooMuchUnderWay};
 use crate::api::status::{invalid, refused};
 use crate::auth::TokenTable;
 use crate::core_loop::Core;
@@ -209,7 +209,11 @@ impl Session {
                     }
                 }
                 message = inbound.message() => match message {
-                    Ok(Some(message)) => self.receive(message, &mut ingest).await,
+                    Ok(Some(message)) => {
+                        if self.receive(message, &mut ingest).await.is_err() {
+                            return "too much telemetry under way".to_owned();
+                        }
+                    }
                     Ok(None) => return "closed by the agent".to_owned(),
                     Err(status) => return status.message().to_owned(),
                 },
@@ -217,18 +221,23 @@ impl Session {
         }
     }
 
-    async fn receive(&self, message: v1::AgentMessage, ingest: &mut IngestHandle) {
+    async fn receive(
+        &self,
+        message: v1::AgentMessage,
+        ingest: &mut IngestHandle,
+    ) -> Result<(), TooMuchUnderWay> {
         let host = self.host.clone();
         match message.message {
             Some(FromAgent::Observed(observed)) => {
                 self.api.core.tell(Input::Observed(host, observed_from_wire(observed))).await;
             }
             Some(FromAgent::Heartbeat(_)) => self.api.core.tell(Input::Heard(host)).await,
-            Some(FromAgent::Dictionary(dictionary)) => ingest.dictionary(dictionary),
-            Some(FromAgent::Telemetry(batch)) => ingest.offer(batch),
+            Some(FromAgent::Dictionary(dictionary)) => ingest.dictionary(dictionary)?,
+            Some(FromAgent::Telemetry(batch)) => ingest.offer(batch)?,
             Some(FromAgent::Hello(_)) | None => {
                 tracing::warn!("ignored a message that has no place here");
             }
         }
+        Ok(())
     }
 }

@@ -22,8 +22,8 @@ use crate::store::Store;
 use crate::store::telemetry::{TelemetryBatch, TelemetryGap};
 use crate::tick::run::lock;
 
-/// Batches of one agent that may wait; the agent sends again what was not acknowledged.
-const BACKLOG: usize = 64;
+/// Messages of one agent that may wait; agents keep fewer under way.
+const BACKLOG: usize = 128;
 /// Pause before a batch is tried again while the database is away.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 /// Most windows of one batch.
@@ -49,6 +49,10 @@ pub struct IngestHandle {
     queue: mpsc::Sender<Offer>,
 }
 
+/// More telemetry is under way than was agreed; the stream has to start anew.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TooMuchUnderWay;
+
 enum Offer {
     Dictionary(v1::Dictionary),
     Batch(v1::Telemetry),
@@ -69,21 +73,27 @@ impl Ingest {
 }
 
 impl IngestHandle {
-    /// Names of series; must not be lost, so a full queue drops it together with what follows: the
-    /// windows that use it are refused and the agent starts a new stream.
-    pub fn dictionary(&mut self, dictionary: v1::Dictionary) {
-        self.push(Offer::Dictionary(dictionary));
+    /// Names of series.
+    ///
+    /// # Errors
+    /// When the queue is full: nothing may be left out of a stream.
+    pub fn dictionary(&mut self, dictionary: v1::Dictionary) -> Result<(), TooMuchUnderWay> {
+        self.push(Offer::Dictionary(dictionary))
     }
 
-    /// A batch; dropped when too many wait, and then not acknowledged.
-    pub fn offer(&mut self, batch: v1::Telemetry) {
-        self.push(Offer::Batch(batch));
+    /// A batch.
+    ///
+    /// # Errors
+    /// When the queue is full; the agent sends it again on its next stream.
+    pub fn offer(&mut self, batch: v1::Telemetry) -> Result<(), TooMuchUnderWay> {
+        self.push(Offer::Batch(batch))
     }
 
-    fn push(&mut self, offer: Offer) {
-        if self.queue.try_send(offer).is_err() {
+    fn push(&mut self, offer: Offer) -> Result<(), TooMuchUnderWay> {
+        self.queue.try_send(offer).map_err(|_| {
             Metric::TelemetryDroppedTotal.count(1, Some(("reason", "backlog")));
-        }
+            TooMuchUnderWay
+        })
     }
 }
 

@@ -29,7 +29,7 @@ if [ "$word" = keep ]; then exit 0; fi
 if [ "$(head -n 1 "$2/postmaster.pid" 2>/dev/null)" = "$1" ]; then kill -INT "$1"; fi
 n=0
 while kill -0 "$1" 2>/dev/null && [ "$n" -lt 100 ]; do n=$((n + 1)); sleep 0.1; done
-if [ -n "$3" ]; then rm -rf "$3"; fi
+if [ -n "$3" ]; then rm -rf "$3"; rmdir "$(dirname "$3")" 2>/dev/null; fi
 "#;
 
 /// The server process.

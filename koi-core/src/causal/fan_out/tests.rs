@@ -1,3 +1,5 @@
+//! Tests of the fan-out: what one evidence row moves, and by how much.
+
 use proptest::prelude::*;
 
 use super::*;

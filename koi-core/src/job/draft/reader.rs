@@ -1,4 +1,5 @@
-//! Reads typed fields out of a JSON mapping and collects what is wrong with them.
+//! Reads typed fields out of a JSON mapping and collects what is wrong with them; job files, fleet
+//! files and load settings are read with it.
 //!
 //! Not validation of values: a rate of −1 is a fine number here. Every text of the user that ends up
 //! in a message is quoted, so control characters arrive escaped, and cut.
@@ -19,14 +20,15 @@ const UNITS: [&str; 16] = [
 ];
 
 /// One mapping of the document, and the keys that were asked for.
-pub(super) struct Reader<'a> {
+pub struct Reader<'a> {
     map: Option<&'a Map<String, Value>>,
     path: String,
     known: Vec<&'static str>,
 }
 
 /// The user's text in quotes, cut and escaped.
-pub(super) fn quoted(text: &str) -> String {
+#[must_use]
+pub fn quoted(text: &str) -> String {
     let cut: String = text.chars().take(MAX_QUOTED_CHARS).collect();
     let dots = if cut.len() < text.len() { "…" } else { "" };
     format!("{cut:?}{dots}")
@@ -67,7 +69,7 @@ fn stem(key: &str) -> &str {
 
 impl<'a> Reader<'a> {
     /// A reader of `value` at `path`; anything but a mapping is a problem, absence is not.
-    pub(super) fn new(value: Option<&'a Value>, path: &str, bad: &mut Violations) -> Self {
+    pub fn new(value: Option<&'a Value>, path: &str, bad: &mut Violations) -> Self {
         let map = match value {
             None | Some(Value::Null) => None,
             Some(Value::Object(map)) => Some(map),
@@ -89,7 +91,7 @@ impl<'a> Reader<'a> {
     }
 
     /// A text.
-    pub(super) fn text(&mut self, key: &'static str, bad: &mut Violations) -> Option<String> {
+    pub fn text(&mut self, key: &'static str, bad: &mut Violations) -> Option<String> {
         match self.take(key)? {
             Value::String(s) => Some(s.clone()),
             other => {
@@ -100,7 +102,7 @@ impl<'a> Reader<'a> {
     }
 
     /// A truth value.
-    pub(super) fn flag(&mut self, key: &'static str, bad: &mut Violations) -> Option<bool> {
+    pub fn flag(&mut self, key: &'static str, bad: &mut Violations) -> Option<bool> {
         match self.take(key)? {
             Value::Bool(b) => Some(*b),
             other => {
@@ -111,7 +113,7 @@ impl<'a> Reader<'a> {
     }
 
     /// A number; `.inf` and `.nan` of YAML arrive as null or text and are refused by name.
-    pub(super) fn number(&mut self, key: &'static str, bad: &mut Violations) -> Option<f64> {
+    pub fn number(&mut self, key: &'static str, bad: &mut Violations) -> Option<f64> {
         let value = self.take(key)?;
         if let Some(x) = value.as_f64() {
             return Some(x);
@@ -122,7 +124,7 @@ impl<'a> Reader<'a> {
     }
 
     /// A whole number that fits `T`.
-    pub(super) fn whole<T: TryFrom<i128>>(&mut self, key: &'static str, bad: &mut Violations) -> Option<T> {
+    pub fn whole<T: TryFrom<i128>>(&mut self, key: &'static str, bad: &mut Violations) -> Option<T> {
         let value = self.take(key)?;
         let wide = value.as_u64().map(i128::from).or_else(|| value.as_i64().map(i128::from));
         let number = wide.and_then(|n| T::try_from(n).ok());
@@ -137,8 +139,44 @@ impl<'a> Reader<'a> {
         number
     }
 
+    /// A list of values, each read by its own reader.
+    pub fn sections(&mut self, key: &'static str, bad: &mut Violations) -> Vec<Reader<'a>> {
+        let Some(value) = self.take(key) else { return vec![] };
+        let Value::Array(items) = value else {
+            bad.add(self.at(key), format!("must be a list, got {}", kind(value)));
+            return vec![];
+        };
+        if items.len() > MAX_LIST_ENTRIES {
+            bad.add(self.at(key), format!("has {} entries, at most {MAX_LIST_ENTRIES}", items.len()));
+            return vec![];
+        }
+        let reader = |(i, item)| Reader::new(Some(item), &format!("{}[{i}]", self.at(key)), bad);
+        items.iter().enumerate().map(reader).collect()
+    }
+
+    /// The names in a mapping with free keys, each with a reader of what is behind it.
+    pub fn named_sections(&mut self, key: &'static str, bad: &mut Violations) -> Vec<(String, Reader<'a>)> {
+        let Some(value) = self.take(key) else { return vec![] };
+        let Value::Object(map) = value else {
+            bad.add(self.at(key), format!("must be a mapping, got {}", kind(value)));
+            return vec![];
+        };
+        let path = self.at(key);
+        let mut reader = |(name, item): (&String, &'a Value)| {
+            let shown: String = name.chars().take(MAX_QUOTED_CHARS).flat_map(char::escape_debug).collect();
+            (name.clone(), Reader::new(Some(item), &format!("{path}.{shown}"), bad))
+        };
+        map.iter().take(MAX_LIST_ENTRIES).map(&mut reader).collect()
+    }
+
+    /// Dotted path of a field of this mapping, for problems found later.
+    #[must_use]
+    pub fn field(&self, key: &str) -> String {
+        self.at(key)
+    }
+
     /// A list of texts.
-    pub(super) fn texts(&mut self, key: &'static str, bad: &mut Violations) -> Vec<String> {
+    pub fn texts(&mut self, key: &'static str, bad: &mut Violations) -> Vec<String> {
         let Some(value) = self.take(key) else { return vec![] };
         let Value::Array(items) = value else {
             bad.add(self.at(key), format!("must be a list of texts, got {}", kind(value)));
@@ -159,7 +197,7 @@ impl<'a> Reader<'a> {
     }
 
     /// A mapping from names to numbers; the names are checked by the validator.
-    pub(super) fn numbers(&mut self, key: &'static str, bad: &mut Violations) -> Vec<(String, f64)> {
+    pub fn numbers(&mut self, key: &'static str, bad: &mut Violations) -> Vec<(String, f64)> {
         let Some(value) = self.take(key) else { return vec![] };
         let Value::Object(map) = value else {
             bad.add(self.at(key), format!("must be a mapping from outcome to number, got {}", kind(value)));
@@ -183,18 +221,19 @@ impl<'a> Reader<'a> {
     }
 
     /// A nested mapping.
-    pub(super) fn section(&mut self, key: &'static str, bad: &mut Violations) -> Reader<'a> {
+    #[must_use]
+    pub fn section(&mut self, key: &'static str, bad: &mut Violations) -> Reader<'a> {
         let value = self.take(key);
         Reader::new(value, &self.at(key), bad)
     }
 
     /// A raw value, for fields with more than one form.
-    pub(super) fn raw(&mut self, key: &'static str) -> Option<&'a Value> {
+    pub fn raw(&mut self, key: &'static str) -> Option<&'a Value> {
         self.take(key)
     }
 
     /// Reports every key that nobody asked for, with the nearest valid one.
-    pub(super) fn finish(self, bad: &mut Violations) {
+    pub fn finish(self, bad: &mut Violations) {
         let Some(map) = self.map else { return };
         for key in map.keys().filter(|k| !self.known.contains(&k.as_str())) {
             let shown: String = key.chars().take(MAX_QUOTED_CHARS).flat_map(char::escape_debug).collect();

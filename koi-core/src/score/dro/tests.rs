@@ -1,3 +1,5 @@
+//! Tests of bands, breach probabilities and their union against the vectors.
+
 use proptest::prelude::*;
 use serde::Deserialize;
 

@@ -1,3 +1,5 @@
+//! Tests of the terms of sigma and of gains.
+
 use super::*;
 use crate::score::dro::union;
 use crate::variables::{Outcome, OutcomeValues};

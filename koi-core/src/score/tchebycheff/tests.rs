@@ -1,3 +1,5 @@
+//! Tests of the exploit score against the vectors.
+
 use proptest::prelude::*;
 use serde::Deserialize;
 

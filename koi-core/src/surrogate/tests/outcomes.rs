@@ -47,7 +47,7 @@ fn a_full_batch_job_runs_at_capacity_and_its_margin_needs_the_time_left() {
         tokens_left: 1.0,
         seconds_left: -5.0,
     };
-    assert_eq!(batch_slo_margin(Some(10.0), late), Some(-1.0));
+    assert_eq!(batch_slo_margin(Some(10.0), late), None);
     assert_eq!(batch_slo_margin(None, progress), None);
 }
 

@@ -81,3 +81,22 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn degenerate_workloads_give_finite_answers() {
+    for (isl, osl) in [(0.0, 0.0), (1.0, 1.0), (7_000.0, 1.0), (1.0, 7_000.0)] {
+        let mut case = Case {
+            rate: 0.1,
+            ..Case::new("Llama-3.1-8B", "H100", 1)
+        };
+        case.workload.isl = lengths(isl);
+        case.workload.osl = lengths(osl);
+        let p = case.predict();
+        assert!(
+            p.capacity_rps.is_finite() && p.capacity_rps > 0.0,
+            "{isl} {osl}"
+        );
+        assert!(p.ttft_mean_ms.unwrap().is_finite());
+        assert_eq!(p.tpot_mean_ms.is_none(), osl <= 1.0);
+    }
+}

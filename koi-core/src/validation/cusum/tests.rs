@@ -1,3 +1,5 @@
+//! Tests of the two-sided sums against the vectors.
+
 use serde::Deserialize;
 
 use super::*;

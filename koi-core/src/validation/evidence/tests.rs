@@ -1,3 +1,5 @@
+//! Tests of verdicts from observed trajectories.
+
 use proptest::prelude::*;
 
 use super::*;

@@ -1,3 +1,5 @@
+//! Tests of the invariance tests against the vectors.
+
 use super::*;
 use crate::score::vectors;
 

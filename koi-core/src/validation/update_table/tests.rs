@@ -1,3 +1,5 @@
+//! Tests of the belief update tables against the vectors.
+
 use serde::Deserialize;
 
 use super::*;

@@ -1,0 +1,274 @@
+//! One running engine: watched through its shim, asked for a first token, then scraped.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use koi_core::agent::AgentInput;
+use koi_core::telemetry::engine_metrics::{EnginePage, is_wanted};
+use koi_core::telemetry::metrics_text::parse_selected;
+use koi_core::telemetry::series::{CounterSeries, GaugeSeries};
+use koi_core::telemetry::window::{Reading, WindowBuilder};
+use koi_shim::record::ExitRecord;
+use tokio::sync::{Notify, mpsc};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::host::{Event, send, utc_now};
+use crate::launcher::Launcher;
+use crate::logs::{classify, escape, tail};
+use crate::probe::probe_token;
+use crate::probe::progress::{ProbeResult, Progress, ProgressSample, judge};
+use crate::scrape::scrape;
+use crate::supervise::ReplicaProcess;
+use crate::supervise::adoption::{Adopted, adopt_one};
+use crate::supervise::control::{WatchEvent, is_engine_core};
+use crate::telemetry::TelemetrySink;
+
+/// Between asks for a first token.
+const TOKEN_PAUSE: Duration = Duration::from_millis(300);
+/// Longest wait for one token.
+const TOKEN_LIMIT: Duration = Duration::from_secs(30);
+/// Between scrapes.
+const SCRAPE_EVERY: Duration = Duration::from_secs(5);
+/// Between scrapes while the end of its requests is waited for.
+const DRAIN_SCRAPE_EVERY: Duration = Duration::from_millis(300);
+/// Work waits and no step is made for so long: ask for a token, and if none comes, it hangs.
+const STALL_AFTER: Duration = Duration::from_secs(60);
+/// Progress samples kept.
+const MAX_SAMPLES: usize = 64;
+/// Between tries to take over from a lost shim.
+const ADOPT_PAUSE: Duration = Duration::from_secs(1);
+/// End of the log that explains an exit.
+const TAIL_BYTES: u64 = 4096;
+
+/// What a worker works with.
+#[derive(Clone)]
+pub struct Parts {
+    /// The engine.
+    pub process: ReplicaProcess,
+    /// Devices and supervision.
+    pub launcher: Arc<Launcher>,
+    /// The host's loop.
+    pub events: mpsc::Sender<Event>,
+    /// Where windows go.
+    pub sink: TelemetrySink,
+    /// Tasks of the agent.
+    pub tasks: TaskTracker,
+}
+
+/// A handle on the tasks of one engine.
+pub struct Worker {
+    cancel: CancellationToken,
+    draining: Arc<AtomicBool>,
+    hurry: Arc<Notify>,
+}
+
+impl Worker {
+    /// Ends the tasks; the engine goes on.
+    pub fn stop(&self) {
+        self.cancel.cancel();
+    }
+
+    /// While draining, requests in flight are looked at often.
+    pub fn set_draining(&self, draining: bool) {
+        if self.draining.swap(draining, Ordering::Relaxed) != draining && draining {
+            self.hurry.notify_one();
+        }
+    }
+}
+
+/// Starts the tasks.
+#[must_use]
+pub fn spawn(parts: Parts) -> Worker {
+    let worker = Worker {
+        cancel: CancellationToken::new(),
+        draining: Arc::new(AtomicBool::new(false)),
+        hurry: Arc::new(Notify::new()),
+    };
+    let (watcher, cancel) = (parts.clone(), worker.cancel.clone());
+    parts.tasks.spawn(async move {
+        tokio::select! {
+            () = cancel.cancelled() => {}
+            () = watch(watcher) => {}
+        }
+    });
+    let looker = Looker {
+        draining: worker.draining.clone(),
+        hurry: worker.hurry.clone(),
+        samples: VecDeque::new(),
+        probe: None,
+        started: Instant::now(),
+        parts: parts.clone(),
+    };
+    let cancel = worker.cancel.clone();
+    parts.tasks.spawn(async move {
+        tokio::select! {
+            () = cancel.cancelled() => {}
+            () = looker.run() => {}
+        }
+    });
+    worker
+}
+
+/// Sees the end of the engine at once; survives the loss of its shim.
+async fn watch(mut parts: Parts) {
+    loop {
+        if let Some(reason) = watch_one_shim(&parts).await {
+            let id = parts.process.meta.replica_id.clone();
+            send(&parts.events, Event::Input(AgentInput::Exited { id, reason })).await;
+            return;
+        }
+        let supervision = &parts.launcher.supervision;
+        match adopt_one(supervision, &parts.process.state_dir).await {
+            Adopted::Running(process) | Adopted::Reshimmed(process) => {
+                parts.process = (*process).clone();
+                send(&parts.events, Event::Reshimmed(process)).await;
+            }
+            Adopted::Ended(meta, exit) => {
+                let reason = reason_of(&parts.process, &exit);
+                let id = meta.replica_id;
+                send(&parts.events, Event::Input(AgentInput::Exited { id, reason })).await;
+                return;
+            }
+            other @ (Adopted::OtherBoot(_) | Adopted::Unresponsive(_) | Adopted::Unusable(_)) => {
+                tracing::warn!(replica = %parts.process.meta.replica_id, ?other, "no shim serves it");
+                tokio::time::sleep(ADOPT_PAUSE).await;
+            }
+        }
+    }
+}
+
+/// `None` when the shim is lost and the engine may live.
+async fn watch_one_shim(parts: &Parts) -> Option<String> {
+    let mut watch = parts.process.watch().await.ok()?;
+    loop {
+        match watch.next().await {
+            Ok(WatchEvent::Lost(lost)) if is_engine_core(&lost.member) => {
+                // The API process would end by itself in seconds; nothing it says is of use.
+                if let Err(error) = parts.process.kill().await {
+                    tracing::debug!(%error, "the shim did not take the kill");
+                }
+                return Some(format!("{} (pid {}) died", lost.member.name, lost.member.process.pid));
+            }
+            Ok(WatchEvent::Lost(_)) => {}
+            Ok(WatchEvent::Exited(exit) | WatchEvent::Gone(exit)) => {
+                return Some(reason_of(&parts.process, &exit));
+            }
+            Ok(WatchEvent::ShimLost) | Err(_) => return None,
+        }
+    }
+}
+
+/// How it ended, in words: status, class of the crash, last lines of its log.
+fn reason_of(process: &ReplicaProcess, exit: &ExitRecord) -> String {
+    let status = match (exit.code, exit.signal, &exit.spawn_error) {
+        (_, _, Some(error)) => format!("could not be started: {error}"),
+        (Some(code), _, _) => format!("exit code {code}"),
+        (_, Some(signal), _) => format!("killed by signal {signal}"),
+        (None, None, None) => "ended unseen".to_owned(),
+    };
+    let log = tail(&process.log_path(), TAIL_BYTES).unwrap_or_default();
+    let class = classify(&log).name();
+    let lines: Vec<&str> = log.lines().rev().filter(|l| !l.trim().is_empty()).take(3).collect();
+    let last = lines.into_iter().rev().collect::<Vec<_>>().join(" | ");
+    format!("{status} ({class}): {}", escape(&last))
+}
+
+struct Looker {
+    parts: Parts,
+    draining: Arc<AtomicBool>,
+    hurry: Arc<Notify>,
+    samples: VecDeque<ProgressSample>,
+    probe: Option<ProbeResult>,
+    started: Instant,
+}
+
+impl Looker {
+    async fn run(mut self) {
+        let meta = &self.parts.process.meta;
+        let Ok(ip) = meta.host.parse() else { return };
+        let address = SocketAddr::new(ip, meta.port);
+        while probe_token(address, &meta.served_model_name, TOKEN_LIMIT).await.is_err() {
+            tokio::time::sleep(TOKEN_PAUSE).await;
+        }
+        let id = meta.replica_id.clone();
+        send(&self.parts.events, Event::Input(AgentInput::Ready(id.clone()))).await;
+        let mut windows = WindowBuilder::new(id, meta.served_model_name.clone());
+        loop {
+            self.look(address, &mut windows).await;
+            let pause = if self.draining.load(Ordering::Relaxed) {
+                DRAIN_SCRAPE_EVERY
+            } else {
+                SCRAPE_EVERY
+            };
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                () = self.hurry.notified() => {}
+            }
+        }
+    }
+
+    async fn look(&mut self, address: SocketAddr, windows: &mut WindowBuilder) {
+        let page = match scrape(address).await {
+            Ok(text) => EnginePage::from_page(&parse_selected(text.as_bytes(), is_wanted)),
+            Err(error) => {
+                tracing::debug!(replica = %self.parts.process.meta.replica_id, %error, "no metrics");
+                windows.push_failure();
+                return;
+            }
+        };
+        self.progress(address, &page).await;
+        let reading = Reading {
+            at: utc_now(),
+            monotonic_micros: u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX),
+            page,
+            gpus: self.gpus(),
+        };
+        if let Some(window) = windows.push(&reading) {
+            self.parts.sink.push(window, windows.edges());
+        }
+    }
+
+    fn gpus(&self) -> Vec<koi_core::gpu::GpuReading> {
+        let Ok(look) = self.parts.launcher.gpus().read() else { return Vec::new() };
+        let own = &self.parts.process.meta.gpu_uuids;
+        look.readings.into_iter().filter(|r| own.contains(&r.uuid)).collect()
+    }
+
+    async fn progress(&mut self, address: SocketAddr, page: &EnginePage) {
+        let meta = self.parts.process.meta.clone();
+        let sum = |pick: &dyn Fn(&koi_core::telemetry::sample::EngineSample) -> Option<f64>| {
+            let values: Vec<f64> =
+                page.of_model(&meta.served_model_name).filter_map(|(_, e)| pick(e)).collect();
+            (!values.is_empty()).then(|| values.iter().sum::<f64>())
+        };
+        let gauge = |series| sum(&move |e| e.gauges.get(&series).copied());
+        let requests = gauge(GaugeSeries::RunningRequests)
+            .zip(gauge(GaugeSeries::WaitingRequests))
+            .map(|(running, waiting)| running + waiting);
+        let steps = sum(&|e| e.counters.get(&CounterSeries::Iterations).map(|n| *n as f64));
+        if let (true, Some(n)) = (self.draining.load(Ordering::Relaxed), requests) {
+            let in_flight = AgentInput::InFlight(meta.replica_id.clone(), n.round() as u64);
+            send(&self.parts.events, Event::Input(in_flight)).await;
+        }
+        let now = self.started.elapsed();
+        if self.samples.len() == MAX_SAMPLES {
+            self.samples.pop_front();
+        }
+        self.samples.push_back(ProgressSample { at: now, n_requests: requests, n_steps: steps });
+        match judge(self.samples.make_contiguous(), self.probe, now, STALL_AFTER) {
+            Progress::Suspect => {
+                let ok = probe_token(address, &meta.served_model_name, TOKEN_LIMIT).await.is_ok();
+                self.probe = Some(ProbeResult { at: self.started.elapsed(), ok });
+            }
+            Progress::Hung => {
+                tracing::warn!(replica = %meta.replica_id, "hung: work waits, no engine step");
+                send(&self.parts.events, Event::Input(AgentInput::Hung(meta.replica_id))).await;
+            }
+            Progress::Healthy | Progress::Unknown => {}
+        }
+    }
+}

@@ -1,0 +1,323 @@
+//! The command line: commands, options, and an example in the help of each.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::failure::EXIT_CODES;
+use crate::load::args::LoadArgs;
+use crate::output::Format;
+
+/// Koi plans LLM inference over mixed GPU fleets, and says why.
+#[derive(Debug, Parser)]
+#[command(name = "koi", version = koi_core::build::BUILD_ID, after_help = EXIT_CODES, propagate_version = true)]
+pub struct Cli {
+    /// Options of every command.
+    #[command(flatten)]
+    pub global: Global,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// Options of every command.
+#[derive(Debug, Clone, Args)]
+pub struct Global {
+    /// Server address [default: from <data-dir>/client.toml].
+    #[arg(long, global = true, env = "KOI_SERVER", value_name = "URL", help_heading = "Global options")]
+    pub server: Option<String>,
+    /// File with the bearer token [default: from <data-dir>/client.toml].
+    #[arg(long, global = true, env = "KOI_TOKEN_FILE", value_name = "FILE", help_heading = "Global options")]
+    pub token_file: Option<PathBuf>,
+    /// Certificate authority of an https server.
+    #[arg(long, global = true, env = "KOI_CA_FILE", value_name = "FILE", help_heading = "Global options")]
+    pub ca_file: Option<PathBuf>,
+    /// Folder of the dev cluster [default: /var/lib/koi for root, else $XDG_DATA_HOME/koi].
+    #[arg(long, global = true, env = "KOI_DATA_DIR", value_name = "DIR", help_heading = "Global options")]
+    pub data_dir: Option<PathBuf>,
+    /// Form of the output.
+    #[arg(short, long, global = true, value_enum, default_value_t, value_name = "FORM", help_heading = "Global options")]
+    pub output: Format,
+    /// Seconds to wait for one answer.
+    #[arg(long, global = true, default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=3600), value_name = "S", help_heading = "Global options")]
+    pub timeout_s: u32,
+}
+
+/// Commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run a whole dev cluster: database, server, agents, simulated GPUs, sample jobs and load.
+    #[command(after_help = "Example:\n  koi up\n  koi up --detach --data-dir /tmp/koi --trace chat=trace.csv")]
+    Up(UpArgs),
+    /// Stop the dev cluster and every process of it.
+    #[command(after_help = "Example:\n  koi down")]
+    Down,
+    /// Server, database, jobs and nodes at a glance.
+    #[command(after_help = "Example:\n  koi status\n  koi status -o json")]
+    Status,
+    /// Submit a job file (YAML or JSON); all of its problems are reported together.
+    #[command(after_help = "Example:\n  koi submit configs/jobs/chat.yaml\n  koi submit chat.yaml --set slo.p99_ttft_ms=800 --validate-only")]
+    Submit(SubmitArgs),
+    /// List jobs.
+    #[command(after_help = "Example:\n  koi jobs\n  koi jobs --all -o json")]
+    Jobs {
+        /// Also jobs that are over.
+        #[arg(long)]
+        all: bool,
+    },
+    /// Everything known about one job, plan, tick or node.
+    #[command(after_help = "Example:\n  koi inspect job chat\n  koi inspect plan latest\n  koi inspect tick 12 -o yaml")]
+    Inspect {
+        /// Kind of thing.
+        kind: Inspected,
+        /// Name or number; `latest` for plans and ticks.
+        id: String,
+    },
+    /// Why a job runs as it does, and what would change that.
+    #[command(after_help = "Example:\n  koi explain chat")]
+    Explain {
+        /// Name or id.
+        job: String,
+    },
+    /// End a job; its replicas are drained.
+    #[command(after_help = "Example:\n  koi cancel chat --reason 'moved to another cluster'")]
+    Cancel {
+        /// Name or id.
+        job: String,
+        /// Kept with the job.
+        #[arg(long, default_value = "cancelled on the command line")]
+        reason: String,
+    },
+    /// List nodes and their devices.
+    #[command(after_help = "Example:\n  koi nodes\n  koi nodes --gpus")]
+    Nodes {
+        /// One line per device.
+        #[arg(long)]
+        gpus: bool,
+    },
+    /// Give a node no new work; what runs stays.
+    #[command(after_help = "Example:\n  koi cordon h100-a --reason 'firmware update'")]
+    Cordon(NodeChange),
+    /// Take a cordon or a drain back.
+    #[command(after_help = "Example:\n  koi uncordon h100-a")]
+    Uncordon(NodeChange),
+    /// Cordon a node and move what runs there by planned changes.
+    #[command(after_help = "Example:\n  koi drain l40s-b --reason 'return to the cloud'")]
+    Drain(NodeChange),
+    /// List ticks.
+    #[command(after_help = "Example:\n  koi ticks --limit 5")]
+    Ticks {
+        /// Newest so many.
+        #[arg(long, default_value_t = 20)]
+        limit: u32,
+    },
+    /// Act on the tick.
+    #[command(subcommand, after_help = "Example:\n  koi tick run")]
+    Tick(TickCommand),
+    /// Confidence in every edge and mechanism.
+    #[command(after_help = "Example:\n  koi beliefs -o json")]
+    Beliefs,
+    /// Mechanisms, their edges and their narrative.
+    #[command(after_help = "Example:\n  koi mechanisms")]
+    Mechanisms,
+    /// Ready endpoints of a job.
+    #[command(after_help = "Example:\n  koi endpoints chat\n  koi endpoints chat --watch -o json")]
+    Endpoints {
+        /// Name or id.
+        job: String,
+        /// Print every change until interrupted.
+        #[arg(long)]
+        watch: bool,
+    },
+    /// Send requests to running jobs and time every answer; `koi load report` sums up.
+    #[command(after_help = "Example:\n  koi load --endpoints-dir /var/lib/koi/endpoints --job chat=configs/traces/chat.csv --rate 2\n  koi load report --minutes 10")]
+    Load(LoadArgs),
+    /// Run a benchmark of koi-bench.
+    #[command(disable_help_flag = true, after_help = "Example:\n  koi bench list")]
+    Bench {
+        /// Passed on to koi-bench.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<std::ffi::OsString>,
+    },
+    /// Print the completion script of a shell.
+    #[command(after_help = "Example:\n  koi completions bash > /etc/bash_completion.d/koi")]
+    Completions {
+        /// Shell.
+        shell: clap_complete::Shell,
+    },
+    /// Build ids of this command and of the server.
+    #[command(after_help = "Example:\n  koi version")]
+    Version,
+}
+
+/// Things that can be inspected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Inspected {
+    /// A job by name or id.
+    Job,
+    /// A plan by its number.
+    Plan,
+    /// A tick by its number.
+    Tick,
+    /// A node by its host name.
+    Node,
+}
+
+/// Actions on the tick.
+#[derive(Debug, Subcommand)]
+pub enum TickCommand {
+    /// Run a tick now and wait until it is closed.
+    #[command(after_help = "Example:\n  koi tick run")]
+    Run,
+}
+
+/// Options of `koi submit`.
+#[derive(Debug, Args)]
+pub struct SubmitArgs {
+    /// Job file, or `-` for standard input.
+    pub file: PathBuf,
+    /// Check everything here and on the server, store nothing.
+    #[arg(long)]
+    pub validate_only: bool,
+    /// Replace a field, e.g. `slo.p99_ttft_ms=800`; may be repeated.
+    #[arg(long = "set", value_name = "FIELD=VALUE")]
+    pub set: Vec<String>,
+    /// Replace the name.
+    #[arg(long)]
+    pub name: Option<String>,
+    /// Key under which a repeated submission counts once [default: fresh].
+    #[arg(long)]
+    pub idempotency_key: Option<String>,
+}
+
+/// A change to one node.
+#[derive(Debug, Args)]
+pub struct NodeChange {
+    /// Host name.
+    pub host: String,
+    /// Kept with the change.
+    #[arg(long, default_value = "asked for on the command line")]
+    pub reason: String,
+}
+
+/// Options of `koi up`.
+#[derive(Debug, Clone, Args)]
+pub struct UpArgs {
+    /// Fleet file [default: configs/fleets/demo.toml].
+    #[arg(long, value_name = "FILE")]
+    pub fleet: Option<PathBuf>,
+    /// Folder of job files to submit [default: configs/jobs].
+    #[arg(long, value_name = "DIR")]
+    pub jobs: Option<PathBuf>,
+    /// Load settings [default: configs/traces/load.toml].
+    #[arg(long, value_name = "FILE")]
+    pub load: Option<PathBuf>,
+    /// Replay this trace, for one job (JOB=FILE) or for every online job (FILE); may be repeated.
+    #[arg(long, value_name = "[JOB=]FILE")]
+    pub trace: Vec<String>,
+    /// Start no load generator.
+    #[arg(long)]
+    pub no_load: bool,
+    /// Submit no jobs.
+    #[arg(long)]
+    pub no_jobs: bool,
+    /// Go on in the background; ends when the first jobs run.
+    #[arg(long)]
+    pub detach: bool,
+    /// Seconds to wait for running jobs before saying so and going on.
+    #[arg(long, default_value_t = 90, value_name = "S")]
+    pub wait_s: u32,
+    /// Time between ticks, e.g. 30s or 5m.
+    #[arg(long, default_value = "30s", value_parser = parse_span, value_name = "TIME")]
+    pub tick_interval: Duration,
+    /// Address of the server [default: 127.0.0.1:7410, or the next free port].
+    #[arg(long, value_name = "ADDRESS")]
+    pub listen: Option<std::net::SocketAddr>,
+    /// Set by `--detach` for the process in the background.
+    #[arg(long, hide = true)]
+    pub in_background: bool,
+}
+
+/// A time such as `30s`, `5m` or `1h`, from one second to a day.
+///
+/// # Errors
+/// What would be right.
+pub fn parse_span(text: &str) -> Result<Duration, String> {
+    let bad = || format!("write a time such as 30s, 5m or 1h, got {:?}", text.chars().take(40).collect::<String>());
+    let (digits, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit()).ok_or_else(bad)?);
+    let factor = match unit {
+        "s" => 1,
+        "m" => 60,
+        "h" => 3600,
+        _ => return Err(bad()),
+    };
+    let seconds = digits.parse::<u64>().ok().and_then(|n| n.checked_mul(factor)).ok_or_else(bad)?;
+    if !(1..=86_400).contains(&seconds) {
+        return Err("must be from 1s to 24h".to_owned());
+    }
+    Ok(Duration::from_secs(seconds))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    /// Calls `visit` for every command below `command`, by its full name.
+    fn walk(command: &clap::Command, path: &str, visit: &mut dyn FnMut(&str, &clap::Command)) {
+        for sub in command.get_subcommands() {
+            let name = format!("{path} {}", sub.get_name());
+            visit(&name, sub);
+            walk(sub, &name, visit);
+        }
+    }
+
+    #[test]
+    fn every_command_has_an_example_that_parses() {
+        let mut examples = vec![EXIT_CODES.to_owned()];
+        walk(&Cli::command(), "koi", &mut |name, command| {
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            assert!(help.contains("Example:") && help.contains(name), "no example in `{name} --help`");
+            examples.push(help);
+        });
+        assert!(examples.len() > 20);
+        let lines = examples.iter().flat_map(|e| e.lines()).filter_map(|l| l.strip_prefix("  koi "));
+        for line in lines {
+            let first = line.split(" && ").next().unwrap().split(" > ").next().unwrap();
+            let words = std::iter::once("koi".to_owned()).chain(words(first));
+            assert!(Cli::try_parse_from(words).is_ok(), "the example `koi {first}` does not parse");
+        }
+    }
+
+    /// Splits at blanks outside single quotes.
+    fn words(line: &str) -> Vec<String> {
+        let parts: Vec<&str> = line.split('\'').collect();
+        let mut words = vec![];
+        for (i, part) in parts.iter().enumerate() {
+            if i % 2 == 1 {
+                words.push((*part).to_owned());
+            } else {
+                words.extend(part.split_whitespace().map(str::to_owned));
+            }
+        }
+        words
+    }
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+        let help = Cli::command().render_long_help().to_string();
+        assert!(help.contains("Exit codes"), "{help}");
+    }
+
+    #[test]
+    fn spans_have_units_and_bounds() {
+        assert_eq!(parse_span("30s"), Ok(Duration::from_secs(30)));
+        assert_eq!(parse_span("5m"), Ok(Duration::from_secs(300)));
+        for bad in ["", "30", "0s", "25h", "-1s", "1e3s", "99999999999999999999h", "5 m"] {
+            assert!(parse_span(bad).is_err(), "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! Reads a job file: size, syntax, `--set`, and the model's config.json named by path.
+//!
+//! What the fields mean is `koi_core::job::draft`'s business.
+
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+use koi_core::job::JobSpec;
+use koi_core::job::draft::{JobDraft, MAX_CONFIG_JSON_BYTES, check_document};
+use koi_core::time::UtcMicros;
+use koi_core::violation::{FieldViolation, Violations};
+use serde_json::Value;
+
+use crate::failure::{ExitCode, Failure};
+
+/// Largest job file; the config.json beside it has its own limit.
+pub const MAX_JOB_FILE_BYTES: usize = 512 * 1024;
+
+/// What may be changed about a file on the way in.
+#[derive(Debug, Default, Clone)]
+pub struct Changes<'a> {
+    /// `field=value` replacements.
+    pub set: &'a [String],
+    /// A new name.
+    pub name: Option<&'a str>,
+}
+
+/// A checked job file.
+#[derive(Debug)]
+pub struct JobFile {
+    /// As the user wrote it: what goes over the wire, so that the server fills in its own defaults.
+    pub draft: JobDraft,
+    /// As it validates here.
+    pub spec: JobSpec,
+}
+
+/// Reads and validates a job file; `-` is standard input.
+///
+/// # Errors
+/// A [`Failure`] with every problem of the file.
+pub fn read(path: &Path, changes: &Changes<'_>, now: UtcMicros) -> anyhow::Result<JobFile> {
+    let shown = path.display().to_string();
+    let text = read_text(path, MAX_JOB_FILE_BYTES)?;
+    let mut document = parse(&text).map_err(|e| Failure::new(ExitCode::Invalid, format!("{shown}: {e}")))?;
+    let mut bad = Violations::default();
+    for change in changes.set {
+        apply(&mut document, change, &mut bad);
+    }
+    if let (Some(name), Some(map)) = (changes.name, document.as_object_mut()) {
+        map.insert("name".to_owned(), Value::from(name));
+    }
+    let folder = path.parent().filter(|_| path != Path::new("-")).unwrap_or(Path::new("."));
+    let config_problem = inline_config(&mut document, folder);
+    let checked = check_document(&document, now);
+    let mut problems = bad.into_vec();
+    if let Some(problem) = &config_problem {
+        problems.push(problem.clone());
+    }
+    match checked {
+        Ok(spec) if problems.is_empty() => {
+            let (draft, _) = JobDraft::from_document(&document);
+            Ok(JobFile { draft, spec })
+        }
+        result => {
+            // A config that could not be read is one problem, not also a missing one.
+            let rest = result.err().unwrap_or_default();
+            let told = |v: &FieldViolation| config_problem.is_some() && v.field == "model.config_json";
+            problems.extend(rest.into_iter().filter(|v| !told(v)));
+            Err(Failure::invalid(&shown, problems).into())
+        }
+    }
+}
+
+/// The text of a file that is no longer than `max` bytes.
+///
+/// # Errors
+/// A [`Failure`] when it cannot be read, is longer, or is not text.
+pub fn read_text(path: &Path, max: usize) -> anyhow::Result<String> {
+    let mut bytes = vec![];
+    let limit = max as u64 + 1;
+    let result = if path == Path::new("-") {
+        std::io::stdin().lock().take(limit).read_to_end(&mut bytes)
+    } else {
+        std::fs::File::open(path).and_then(|file| file.take(limit).read_to_end(&mut bytes))
+    };
+    let fail = |code, what: String| Failure::new(code, format!("{}: {what}", path.display()));
+    result.map_err(|e| match e.kind() {
+        std::io::ErrorKind::NotFound => fail(ExitCode::NotFound, "no such file".to_owned()),
+        _ => fail(ExitCode::Failed, e.to_string()),
+    })?;
+    if bytes.len() > max {
+        return Err(fail(ExitCode::Invalid, format!("longer than {} KiB", max / 1024)).into());
+    }
+    String::from_utf8(bytes).map_err(|_| fail(ExitCode::Invalid, "not UTF-8 text".to_owned()).into())
+}
+
+/// Parses YAML (of which JSON is a part). Numbers that are none keep their spelling, so that they are
+/// refused as such instead of vanishing.
+///
+/// # Errors
+/// Where the syntax is wrong.
+pub fn parse(text: &str) -> Result<Value, String> {
+    let yaml: serde_yaml_ng::Value = serde_yaml_ng::from_str(text).map_err(|e| e.to_string())?;
+    to_json(yaml)
+}
+
+fn to_json(yaml: serde_yaml_ng::Value) -> Result<Value, String> {
+    use serde_yaml_ng::Value as Yaml;
+    Ok(match yaml {
+        Yaml::Null => Value::Null,
+        Yaml::Bool(b) => Value::Bool(b),
+        Yaml::String(s) => Value::String(s),
+        Yaml::Number(n) => match serde_json::to_value(&n) {
+            Ok(Value::Number(json)) => Value::Number(json),
+            _ => Value::String(n.to_string()),
+        },
+        Yaml::Sequence(items) => Value::Array(items.into_iter().map(to_json).collect::<Result<_, _>>()?),
+        Yaml::Mapping(map) => {
+            let mut out = serde_json::Map::new();
+            for (key, value) in map {
+                let Yaml::String(key) = key else { return Err(format!("keys must be texts, got {key:?}")) };
+                out.insert(key, to_json(value)?);
+            }
+            Value::Object(out)
+        }
+        Yaml::Tagged(tagged) => return Err(format!("tags such as {} mean nothing here", tagged.tag)),
+    })
+}
+
+/// Applies `a.b.c=value`; the value is read as YAML.
+fn apply(document: &mut Value, change: &str, bad: &mut Violations) {
+    let shown: String = change.chars().take(60).collect();
+    let Some((path, text)) = change.split_once('=').filter(|(path, _)| !path.is_empty()) else {
+        bad.add("--set", format!("write FIELD=VALUE such as slo.p99_ttft_ms=800, got {shown:?}"));
+        return;
+    };
+    let Ok(value) = parse(text) else {
+        bad.add("--set", format!("the value of {shown:?} is not YAML"));
+        return;
+    };
+    let mut at = document;
+    for key in path.split('.') {
+        if at.is_null() {
+            *at = Value::Object(serde_json::Map::new());
+        }
+        let Some(map) = at.as_object_mut() else {
+            bad.add("--set", format!("{shown:?} goes below a field that has no fields"));
+            return;
+        };
+        at = map.entry(key).or_insert(Value::Null);
+    }
+    *at = value;
+}
+
+/// Replaces `model.config`, a path, by `model.config_json`, the text behind it.
+fn inline_config(document: &mut Value, folder: &Path) -> Option<FieldViolation> {
+    let problem = |message: String| Some(FieldViolation { field: "model.config".to_owned(), message });
+    let model = document.get_mut("model")?.as_object_mut()?;
+    let config = model.remove("config")?;
+    let Value::String(config) = config else {
+        return problem("must be the path of a config.json".to_owned());
+    };
+    if model.contains_key("config_json") {
+        return problem("and config_json exclude each other; keep one".to_owned());
+    }
+    let path: PathBuf = folder.join(&config);
+    match read_text(&path, MAX_CONFIG_JSON_BYTES) {
+        Ok(text) => {
+            model.insert("config_json".to_owned(), Value::String(text));
+            None
+        }
+        Err(e) => problem(e.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: UtcMicros = UtcMicros(1_800_000_000_000_000);
+
+    fn configs() -> PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../configs")
+    }
+
+    fn failure(path: &Path, set: &[&str]) -> Failure {
+        let set: Vec<String> = set.iter().map(|s| (*s).to_owned()).collect();
+        let error = read(path, &Changes { set: &set, name: None }, NOW).unwrap_err();
+        error.downcast::<Failure>().unwrap()
+    }
+
+    #[test]
+    fn every_shipped_job_file_is_valid() {
+        let mut names = vec![];
+        for entry in std::fs::read_dir(configs().join("jobs")).unwrap() {
+            let path = entry.unwrap().path();
+            let file = read(&path, &Changes::default(), NOW).unwrap_or_else(|e| panic!("{}: {e:?}", path.display()));
+            names.push(file.spec.name.to_string());
+        }
+        names.sort();
+        assert_eq!(names, ["batch-eval", "chat", "rag"]);
+    }
+
+    #[test]
+    fn set_and_name_replace_fields() {
+        let chat = configs().join("jobs/chat.yaml");
+        let set = ["slo.p99_ttft_ms=800".to_owned(), "constraints.denied_gpu_types=[L40S]".to_owned()];
+        let file = read(&chat, &Changes { set: &set, name: Some("chat-2") }, NOW).unwrap();
+        assert_eq!(file.spec.name.as_str(), "chat-2");
+        assert_eq!(file.draft.slo.p99_ttft_ms, Some(800.0));
+        assert!(file.spec.constraints.denied_gpu_types.contains("L40S"));
+        let bad = failure(&chat, &["slo.p99_ttft_ms", "name.x=1", "slo.p99_ttft_ms=.nan", "priority=-1"]);
+        assert_eq!(bad.violations.len(), 4, "{bad:?}");
+        assert_eq!(bad.code, ExitCode::Invalid);
+    }
+
+    #[test]
+    fn five_mistakes_in_a_file_give_five_messages() {
+        let dir = std::env::temp_dir().join(format!("koi-jobfile-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let path = dir.join("bad.yaml");
+        let text = "name: Bad Name\nclass: online\nmodel: {id: ../x;y, config: missing.json}\n\
+                    workload: {arrival_rate_rps: .nan, isl: {mean: 10}, osl: {mean: 10}}\nslo: {p99_ttft_ms: -5}\n";
+        std::fs::write(&path, text).unwrap();
+        let bad = failure(&path, &[]);
+        let fields: Vec<&str> = bad.violations.iter().map(|v| v.field.as_str()).collect();
+        for field in ["name", "model.id", "model.config", "workload.arrival_rate_rps", "slo.p99_ttft_ms"] {
+            assert!(fields.contains(&field), "{field} in {fields:?}");
+        }
+        assert_eq!(fields.len(), 5, "{fields:?}");
+        std::fs::write(&path, "x".repeat(10 * 1024 * 1024)).unwrap();
+        assert!(failure(&path, &[]).message.contains("longer than 512 KiB"));
+        std::fs::write(&path, "name: [unclosed").unwrap();
+        assert_eq!(failure(&path, &[]).code, ExitCode::Invalid);
+        std::fs::write(&path, "a: &a [x,x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b,*b]\nd: &d [*c,*c,*c,*c,*c,*c,*c,*c,*c]\ne: &e [*d,*d,*d,*d,*d,*d,*d,*d,*d]\nf: [*e,*e,*e,*e,*e,*e,*e,*e,*e]\ng: [*e,*e,*e,*e,*e,*e,*e,*e,*e]\n").unwrap();
+        assert_eq!(failure(&path, &[]).code, ExitCode::Invalid, "a bomb of aliases ends");
+        assert_eq!(failure(&dir.join("none.yaml"), &[]).code, ExitCode::NotFound);
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+}

@@ -1,0 +1,78 @@
+//! `koi up`: a whole dev cluster in one process tree, and `koi down`.
+//!
+//! The supervisor starts a private Postgres, the server, one agent per host of the fleet file and the
+//! load generator, restarts what dies, and on the way out proves that nothing is left. It decides
+//! nothing about jobs. Spec §18.3.
+
+pub mod binaries;
+mod cluster;
+mod detach;
+mod events;
+mod files;
+mod live_view;
+mod ports;
+mod process;
+mod shutdown;
+mod startup;
+mod state;
+mod supervise;
+
+use std::sync::Arc;
+
+use crate::args::{Global, UpArgs};
+use crate::failure::{ExitCode, Failure};
+use crate::output::print;
+use crate::paths::DataDir;
+use crate::up::cluster::Cluster;
+use crate::up::state::UpState;
+
+/// Runs `koi up` until it is interrupted, or with `--detach` until jobs run.
+///
+/// # Errors
+/// When a step of the start fails, another `koi up` runs on the same data directory, or processes are
+/// left at the end.
+pub async fn run(global: &Global, args: UpArgs) -> anyhow::Result<()> {
+    let data = DataDir::resolve(global.data_dir.as_deref());
+    if args.detach && !args.in_background {
+        return detach::run(&data, &args).await;
+    }
+    let plan = startup::Plan::read(&args)?;
+    let cluster = Arc::new(Cluster::open(data)?);
+    let started = tokio::select! {
+        started = startup::run(Arc::clone(&cluster), &plan, &args) => started,
+        () = interrupted() => Err(Failure::new(ExitCode::Failed, "interrupted while starting").into()),
+    };
+    if started.is_ok() {
+        live_view::until(&cluster, interrupted()).await;
+    }
+    cluster.events.plain();
+    let stopped = shutdown::supervised(&cluster).await;
+    started.and(stopped)
+}
+
+/// Stops the cluster of the data directory, whether its supervisor lives or not.
+///
+/// # Errors
+/// When processes are left, with their list.
+pub async fn down(global: &Global) -> anyhow::Result<()> {
+    let data = DataDir::resolve(global.data_dir.as_deref());
+    let Some(state) = UpState::read(&data)? else {
+        return print(&format!("nothing runs in {}", data.path().display()));
+    };
+    shutdown::from_outside(&data, &state).await?;
+    print("everything is stopped")
+}
+
+/// SIGINT or SIGTERM.
+async fn interrupted() {
+    use tokio::signal::unix::{SignalKind, signal};
+    let kinds = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()];
+    let mut waits = tokio::task::JoinSet::new();
+    for kind in kinds {
+        // Without a handler the default action ends the process, which is what was asked for.
+        if let Ok(mut stream) = signal(kind) {
+            waits.spawn(async move { stream.recv().await });
+        }
+    }
+    waits.join_next().await;
+}

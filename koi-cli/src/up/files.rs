@@ -1,0 +1,226 @@
+//! Writes what the processes of a dev cluster read: settings, tokens, simulated devices.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use anyhow::Context as _;
+use serde::Serialize;
+
+use super::ports;
+use crate::client::ClientSettings;
+use crate::fleet::{Fleet, FleetHost};
+use crate::paths::DataDir;
+use crate::secrets::{new_token, read_token, write_private, write_whole};
+
+/// Seconds that a changed ladder is watched before it is trusted.
+const CANARY_WINDOW_S: u64 = 30;
+
+/// What the files are made from.
+pub(super) struct Input<'a> {
+    /// Where they go.
+    pub(super) data: &'a DataDir,
+    /// Hosts.
+    pub(super) fleet: &'a Fleet,
+    /// Address of the server.
+    pub(super) listen: SocketAddr,
+    /// Seconds between ticks.
+    pub(super) tick_interval_s: u64,
+    /// A database of the user's own.
+    pub(super) database_url: Option<String>,
+}
+
+#[derive(Serialize)]
+struct ServerSettings {
+    listen: String,
+    metrics_listen: String,
+    data_dir: PathBuf,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    database_url: Option<String>,
+    tick_interval_s: u64,
+    canary_window_s: u64,
+    endpoints_dir: PathBuf,
+    tokens_file: PathBuf,
+}
+
+#[derive(Serialize)]
+struct AgentSettings {
+    host: String,
+    environment: String,
+    instance_type: String,
+    server: String,
+    token_file: PathBuf,
+    state_dir: PathBuf,
+    advertise_address: String,
+    price_usd_per_hour: f64,
+    price_source: String,
+    price_date: String,
+    nvlink: bool,
+    port_range: [u16; 2],
+    metrics_listen: String,
+    gpu: GpuSettings,
+    engines: EngineSettings,
+    models: ModelSettings,
+}
+
+#[derive(Serialize)]
+struct GpuSettings {
+    probe: String,
+    sim_dir: PathBuf,
+}
+
+#[derive(Serialize)]
+struct EngineSettings {
+    sim: bool,
+}
+
+#[derive(Serialize)]
+struct ModelSettings {
+    root: PathBuf,
+}
+
+#[derive(Serialize)]
+struct Tokens {
+    token: Vec<TokenEntry>,
+}
+
+#[derive(Serialize)]
+struct TokenEntry {
+    role: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    host: Option<String>,
+    secret_file: PathBuf,
+}
+
+/// Settings files of server and agents.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Written {
+    /// `server.toml`.
+    pub(super) server: PathBuf,
+    /// (host, `agent.toml`), in the order of the fleet.
+    pub(super) agents: Vec<(String, PathBuf)>,
+}
+
+fn make_dir(path: PathBuf) -> anyhow::Result<PathBuf> {
+    std::fs::create_dir_all(&path).with_context(|| format!("make {}", path.display()))?;
+    Ok(path)
+}
+
+/// A token file, made once and kept: a restart must not lock out whoever holds the token.
+fn token(path: PathBuf) -> anyhow::Result<PathBuf> {
+    if !path.exists() {
+        write_private(&path, &format!("{}\n", new_token()?))?;
+    }
+    read_token(&path)?;
+    Ok(path)
+}
+
+/// Writes everything.
+pub(super) fn write(input: &Input<'_>) -> anyhow::Result<Written> {
+    let data = input.data;
+    for folder in [data.logs(), data.endpoints(), data.load(), data.join("models")] {
+        make_dir(folder)?;
+    }
+    let server_url = format!("http://{}", input.listen);
+    let mut tokens =
+        vec![TokenEntry { role: "operator", host: None, secret_file: token(data.join("token"))? }];
+    let mut agents = vec![];
+    let ranges = ports::ranges(input.fleet.hosts.len())?;
+    for (host, range) in input.fleet.hosts.iter().zip(ranges) {
+        let folder = make_dir(data.host(host.host.as_str()))?;
+        let token_file = token(folder.join("token"))?;
+        tokens.push(TokenEntry { role: "agent", host: Some(host.host.to_string()), secret_file: token_file });
+        agents.push((host.host.to_string(), agent(data, host, &server_url, range)?));
+    }
+    write_private(&data.join("tokens.toml"), &toml::to_string(&Tokens { token: tokens })?)?;
+    let settings = ServerSettings {
+        listen: input.listen.to_string(),
+        metrics_listen: "127.0.0.1:0".to_owned(),
+        data_dir: data.path().to_path_buf(),
+        database_url: input.database_url.clone(),
+        tick_interval_s: input.tick_interval_s,
+        canary_window_s: CANARY_WINDOW_S,
+        endpoints_dir: data.endpoints(),
+        tokens_file: data.join("tokens.toml"),
+    };
+    let server = data.join("server.toml");
+    // A database URL may hold a password.
+    write_private(&server, &toml::to_string(&settings)?)?;
+    let client = ClientSettings { server: server_url, token_file: Some("token".into()), ca_file: None };
+    write_private(&data.client_settings(), &toml::to_string(&client)?)?;
+    Ok(Written { server, agents })
+}
+
+fn agent(data: &DataDir, host: &FleetHost, server: &str, port_range: [u16; 2]) -> anyhow::Result<PathBuf> {
+    let folder = data.host(host.host.as_str());
+    let sim_dir = make_dir(folder.join("gpus"))?;
+    let inventory = serde_json::to_vec_pretty(&host.inventory())?;
+    write_whole(&sim_dir.join("gpus.json"), &inventory, 0o644)?;
+    let settings = AgentSettings {
+        host: host.host.to_string(),
+        environment: host.environment.to_string(),
+        instance_type: host.instance_type.clone(),
+        server: server.to_owned(),
+        token_file: folder.join("token"),
+        state_dir: make_dir(folder.join("state"))?,
+        advertise_address: "127.0.0.1".to_owned(),
+        price_usd_per_hour: host.price.usd_per_hour,
+        price_source: host.price.source.clone(),
+        price_date: host.price.date.clone(),
+        nvlink: host.nvlink,
+        port_range,
+        metrics_listen: "127.0.0.1:0".to_owned(),
+        gpu: GpuSettings { probe: "sim".to_owned(), sim_dir },
+        engines: EngineSettings { sim: true },
+        models: ModelSettings { root: data.join("models") },
+    };
+    let path = folder.join("agent.toml");
+    write_whole(&path, toml::to_string(&settings)?.as_bytes(), 0o600)?;
+    Ok(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use koi_core::gpu::SimGpuInventory;
+
+    use super::*;
+    use crate::fleet;
+
+    #[test]
+    fn every_process_finds_its_files() {
+        let dir = std::env::temp_dir().join(format!("koi-files-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let data = DataDir::resolve(Some(&dir));
+        let fleet = fleet::parse(include_str!("../../../configs/fleets/demo.toml")).unwrap();
+        let input = Input {
+            data: &data,
+            fleet: &fleet,
+            listen: "127.0.0.1:7410".parse().unwrap(),
+            tick_interval_s: 30,
+            database_url: None,
+        };
+        let written = write(&input).unwrap();
+        assert_eq!(written.agents.len(), 6);
+        let first = std::fs::read_to_string(data.join("token")).unwrap();
+        write(&input).unwrap();
+        assert_eq!(std::fs::read_to_string(data.join("token")).unwrap(), first, "tokens are kept");
+        let tokens: toml::Table = std::fs::read_to_string(data.join("tokens.toml")).unwrap().parse().unwrap();
+        let entries = tokens["token"].as_array().unwrap();
+        assert_eq!(entries.len(), 7);
+        for entry in entries {
+            let file = entry["secret_file"].as_str().unwrap();
+            let mode = std::fs::metadata(file).unwrap().permissions().mode();
+            assert_eq!((mode & 0o777, read_token(file.as_ref()).unwrap().len()), (0o600, 43), "{file}");
+        }
+        let agent: toml::Table = std::fs::read_to_string(&written.agents[0].1).unwrap().parse().unwrap();
+        assert_eq!(agent["host"].as_str(), Some("h100-a"));
+        assert_eq!(agent["engines"]["sim"].as_bool(), Some(true));
+        let inventory = std::path::Path::new(agent["gpu"]["sim_dir"].as_str().unwrap()).join("gpus.json");
+        let inventory: SimGpuInventory = serde_json::from_slice(&std::fs::read(inventory).unwrap()).unwrap();
+        assert_eq!((inventory.gpus.len(), inventory.gpu_type.as_str()), (8, "H100"));
+        let server: toml::Table = std::fs::read_to_string(&written.server).unwrap().parse().unwrap();
+        assert_eq!((server["tick_interval_s"].as_integer(), server.get("database_url")), (Some(30), None));
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+}

@@ -1,0 +1,65 @@
+//! Free ports: one for the server, a disjoint range for every host's engines.
+
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+
+use anyhow::{Context as _, ensure};
+
+/// Port of the server when it is free.
+const SERVER_PORT: u16 = 7410;
+/// Ports tried for the server before asking the system for any.
+const SERVER_TRIES: u16 = 20;
+/// Ports of one host: more replicas than devices, and old ones beside new ones.
+pub(super) const PORTS_PER_HOST: u16 = 100;
+/// Engines' ports lie here, below the system's ephemeral ports.
+const FIRST: u16 = 20_000;
+const LAST: u16 = 32_000;
+
+fn is_free(address: SocketAddr) -> bool {
+    TcpListener::bind(address).is_ok()
+}
+
+/// The asked address, or a free one on the loopback interface.
+pub(super) fn server(asked: Option<SocketAddr>) -> anyhow::Result<SocketAddr> {
+    if let Some(asked) = asked {
+        ensure!(is_free(asked), "{asked} is in use; name another address with --listen");
+        return Ok(asked);
+    }
+    let here = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    if let Some(port) = (SERVER_PORT..SERVER_PORT + SERVER_TRIES).find(|p| is_free(here(*p))) {
+        return Ok(here(port));
+    }
+    let listener = TcpListener::bind(here(0)).context("find a free port")?;
+    Ok(listener.local_addr()?)
+}
+
+/// One range of ports per host, `[first, last]`, nothing listening on any of their first ports.
+pub(super) fn ranges(n_hosts: usize) -> anyhow::Result<Vec<[u16; 2]>> {
+    let here = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    let mut ranges = Vec::with_capacity(n_hosts);
+    let mut first = FIRST;
+    while ranges.len() < n_hosts {
+        ensure!(first + PORTS_PER_HOST <= LAST, "not enough free ports between {FIRST} and {LAST} for {n_hosts} hosts");
+        // Another cluster's host uses its range from below.
+        if (first..first + 8).all(|p| is_free(here(p))) {
+            ranges.push([first, first + PORTS_PER_HOST - 1]);
+        }
+        first += PORTS_PER_HOST;
+    }
+    Ok(ranges)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_are_disjoint_and_avoid_what_listens() {
+        let held = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let asked = held.local_addr().unwrap();
+        assert!(server(Some(asked)).unwrap_err().to_string().contains("--listen"));
+        assert!(server(None).unwrap().ip().is_loopback());
+        let ranges = ranges(6).unwrap();
+        assert!(ranges.windows(2).all(|w| w[0][1] < w[1][0]), "{ranges:?}");
+        assert!(super::ranges(1000).is_err());
+    }
+}
