@@ -1,3 +1,5 @@
+//! Tests of job specs: every problem at once, with the field and the fix.
+
 use serde_json::{Value, json};
 
 use super::draft::{JobDraft, check_document, check_model_id};
