@@ -29,13 +29,29 @@ pub(super) struct Plan {
 impl Plan {
     /// Reads fleet, jobs and load settings; every problem of every file is reported.
     pub(super) fn read(args: &UpArgs) -> anyhow::Result<Self> {
-        let fleet_path = args.fleet.clone().unwrap_or_else(|| shipped("fleets/demo.toml"));
+        let fleet_path = args
+            .fleet
+            .clone()
+            .unwrap_or_else(|| shipped("fleets/demo.toml"));
         let mut bad = Violations::default();
         let fleet = gather(fleet::read(&fleet_path), &mut bad)?;
-        let jobs = if args.no_jobs { vec![] } else { read_jobs(args, &mut bad)? };
-        let load = if args.no_load || args.no_jobs { vec![] } else { read_load(args, &jobs, &mut bad)? };
+        let jobs = if args.no_jobs {
+            vec![]
+        } else {
+            read_jobs(args, &mut bad)?
+        };
+        let load = if args.no_load || args.no_jobs {
+            vec![]
+        } else {
+            read_load(args, &jobs, &mut bad)?
+        };
         match (fleet, bad.is_empty()) {
-            (Some(fleet), true) => Ok(Self { fleet, fleet_path, jobs, load }),
+            (Some(fleet), true) => Ok(Self {
+                fleet,
+                fleet_path,
+                jobs,
+                load,
+            }),
             _ => Err(Failure::invalid("koi up", bad.into_vec()).into()),
         }
     }
@@ -59,10 +75,21 @@ fn gather<T>(result: anyhow::Result<T>, bad: &mut Violations) -> anyhow::Result<
 
 fn read_jobs(args: &UpArgs, bad: &mut Violations) -> anyhow::Result<Vec<JobFile>> {
     let folder = args.jobs.clone().unwrap_or_else(|| shipped("jobs"));
-    let entries = std::fs::read_dir(&folder)
-        .map_err(|e| Failure::new(ExitCode::NotFound, format!("job files: {}: {e}", folder.display())))?;
-    let is_job = |p: &PathBuf| p.extension().is_some_and(|e| e == "yaml" || e == "yml" || e == "json");
-    let mut paths: Vec<PathBuf> = entries.filter_map(Result::ok).map(|e| e.path()).filter(is_job).collect();
+    let entries = std::fs::read_dir(&folder).map_err(|e| {
+        Failure::new(
+            ExitCode::NotFound,
+            format!("job files: {}: {e}", folder.display()),
+        )
+    })?;
+    let is_job = |p: &PathBuf| {
+        p.extension()
+            .is_some_and(|e| e == "yaml" || e == "yml" || e == "json")
+    };
+    let mut paths: Vec<PathBuf> = entries
+        .filter_map(Result::ok)
+        .map(|e| e.path())
+        .filter(is_job)
+        .collect();
     paths.sort();
     let mut jobs = vec![];
     for path in paths {
@@ -73,9 +100,18 @@ fn read_jobs(args: &UpArgs, bad: &mut Violations) -> anyhow::Result<Vec<JobFile>
 }
 
 /// The load settings, with the traces that the options replace.
-fn read_load(args: &UpArgs, jobs: &[JobFile], bad: &mut Violations) -> anyhow::Result<Vec<JobLoad>> {
-    let path = args.load.clone().unwrap_or_else(|| shipped("traces/load.toml"));
-    let Some(mut load) = gather(settings::read(&path), bad)? else { return Ok(vec![]) };
+fn read_load(
+    args: &UpArgs,
+    jobs: &[JobFile],
+    bad: &mut Violations,
+) -> anyhow::Result<Vec<JobLoad>> {
+    let path = args
+        .load
+        .clone()
+        .unwrap_or_else(|| shipped("traces/load.toml"));
+    let Some(mut load) = gather(settings::read(&path), bad)? else {
+        return Ok(vec![]);
+    };
     load.retain(|l| jobs.iter().any(|j| j.spec.name == l.name));
     for option in &args.trace {
         if let Err(problem) = replace_trace(option, jobs, &mut load) {
@@ -83,7 +119,10 @@ fn read_load(args: &UpArgs, jobs: &[JobFile], bad: &mut Violations) -> anyhow::R
         }
     }
     for entry in load.iter().filter(|l| !l.trace.is_file()) {
-        bad.add("trace", format!("{} for {} is not a file", entry.trace.display(), entry.name));
+        bad.add(
+            "trace",
+            format!("{} for {} is not a file", entry.trace.display(), entry.name),
+        );
     }
     Ok(load)
 }
@@ -97,11 +136,17 @@ fn replace_trace(option: &str, jobs: &[JobFile], load: &mut Vec<JobLoad>) -> Res
         }
         (vec![name], file)
     } else {
-        let online = jobs.iter().filter(|j| j.spec.class == JobClass::Online).map(|j| j.spec.name.clone());
+        let online = jobs
+            .iter()
+            .filter(|j| j.spec.class == JobClass::Online)
+            .map(|j| j.spec.name.clone());
         (online.collect(), PathBuf::from(option))
     };
     for name in names {
-        let rate = jobs.iter().find(|j| j.spec.name == name).map(|j| j.spec.workload.arrival_rate_rps);
+        let rate = jobs
+            .iter()
+            .find(|j| j.spec.name == name)
+            .map(|j| j.spec.workload.arrival_rate_rps);
         let pace = match rate {
             Some(rate_rps) if rate_rps > 0.0 => Pace::Rate { rate_rps },
             Some(_) | None => Pace::Recorded { speed: 1.0 },
@@ -147,25 +192,47 @@ mod tests {
     #[test]
     fn the_defaults_make_a_plan() {
         let plan = Plan::read(&args(&[])).unwrap_or_else(|e| panic!("{e:?}"));
-        assert_eq!((plan.fleet.hosts.len(), plan.jobs.len(), plan.load.len()), (6, 3, 3));
+        assert_eq!(
+            (plan.fleet.hosts.len(), plan.jobs.len(), plan.load.len()),
+            (6, 3, 3)
+        );
     }
 
     #[test]
     fn traces_are_replaced_for_one_job_or_for_all_online_ones() {
         let here = concat!(env!("CARGO_MANIFEST_DIR"), "/../configs/traces/rag.csv");
-        let plan = Plan::read(&args(&[&format!("chat={here}")])).unwrap_or_else(|e| panic!("{e:?}"));
-        let of = |plan: &Plan, name: &str| plan.load.iter().find(|l| l.name.as_str() == name).cloned().unwrap();
+        let plan =
+            Plan::read(&args(&[&format!("chat={here}")])).unwrap_or_else(|e| panic!("{e:?}"));
+        let of = |plan: &Plan, name: &str| {
+            plan.load
+                .iter()
+                .find(|l| l.name.as_str() == name)
+                .cloned()
+                .unwrap()
+        };
         assert_eq!(of(&plan, "chat").trace, PathBuf::from(here));
         assert_eq!(of(&plan, "chat").pace, Pace::Rate { rate_rps: 12.0 });
         let all = Plan::read(&args(&[here])).unwrap_or_else(|e| panic!("{e:?}"));
-        assert_eq!((of(&all, "chat").trace, of(&all, "rag").trace), (PathBuf::from(here), PathBuf::from(here)));
-        assert!(of(&all, "batch-eval").trace.ends_with("batch-eval.csv"), "a batch has no arrival times");
+        assert_eq!(
+            (of(&all, "chat").trace, of(&all, "rag").trace),
+            (PathBuf::from(here), PathBuf::from(here))
+        );
+        assert!(
+            of(&all, "batch-eval").trace.ends_with("batch-eval.csv"),
+            "a batch has no arrival times"
+        );
     }
 
     #[test]
     fn problems_of_all_inputs_come_together() {
-        let error = Plan::read(&args(&["nosuchjob=x.csv", "chat=/no/such/file.csv"])).err().unwrap();
+        let error = Plan::read(&args(&["nosuchjob=x.csv", "chat=/no/such/file.csv"]))
+            .err()
+            .unwrap();
         let failure = error.downcast::<Failure>().unwrap();
-        assert_eq!((failure.code, failure.violations.len()), (ExitCode::Invalid, 2), "{failure:?}");
+        assert_eq!(
+            (failure.code, failure.violations.len()),
+            (ExitCode::Invalid, 2),
+            "{failure:?}"
+        );
     }
 }

@@ -1,7 +1,8 @@
 //! The start, step by step, each with a line. What can be wrong with the input was found before
 //! (`plan.rs`).
 
-use std::path::PathBuf;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,14 +14,11 @@ use super::cluster::Cluster;
 use super::plan::Plan;
 use super::state::{Role, UpState};
 use super::supervise::{ChildSpec, adopt_orphans, keep, log_of, tail};
-use super::{binaries, files, ports, shutdown};
+use super::{binaries, files, jobs, ports, shutdown};
 use crate::args::UpArgs;
-use crate::client::{Client, Target, idempotency_key};
-use crate::commands::{Submission, list_all_jobs, submit_spec};
+use crate::client::{Client, Target};
 use crate::failure::{ExitCode, Failure};
-use crate::job_file::JobFile;
-use crate::load::settings;
-use crate::secrets::{read_token, write_whole};
+use crate::secrets::read_token;
 
 /// Steps of a start.
 const N_STEPS: u32 = 8;
@@ -29,22 +27,32 @@ const READY_LIMIT: Duration = Duration::from_secs(60);
 /// A child that ended so often during the start will not come up.
 const HOPELESS_EXITS: u32 = 4;
 /// Time between looks.
-const LOOK: Duration = Duration::from_millis(200);
+pub(super) const LOOK: Duration = Duration::from_millis(200);
 
 /// Says a step and how long it took.
-struct Steps<'a> {
+pub(super) struct Steps<'a> {
     cluster: &'a Cluster,
     n: u32,
     started: Instant,
 }
 
 impl Steps<'_> {
-    fn done(&mut self, what: &str) {
+    /// A step is over.
+    pub(super) fn done(&mut self, what: &str) {
         self.n += 1;
-        let line = format!("[{}/{N_STEPS}] {what} ({:.1} s)", self.n, self.started.elapsed().as_secs_f64());
+        let line = format!(
+            "[{}/{N_STEPS}] {what} ({:.1} s)",
+            self.n,
+            self.started.elapsed().as_secs_f64()
+        );
         self.cluster.events.say(&line);
         self.cluster.update(|state| state.stage = what.to_owned());
         self.started = Instant::now();
+    }
+
+    /// Seconds since the step before.
+    pub(super) fn seconds(&self) -> f64 {
+        self.started.elapsed().as_secs_f64()
     }
 }
 
@@ -62,7 +70,11 @@ async fn programs() -> anyhow::Result<Programs> {
     for name in ["koi-shim", "koi-engine-sim"] {
         binaries::find_same_build(name).await?;
     }
-    Ok(Programs { server, agent, koi: std::env::current_exe()? })
+    Ok(Programs {
+        server,
+        agent,
+        koi: std::env::current_exe()?,
+    })
 }
 
 /// Runs every step.
@@ -71,52 +83,121 @@ pub(super) async fn run(cluster: Arc<Cluster>, plan: &Plan, args: &UpArgs) -> an
         // Already a session leader where a shell made it one.
         rustix::process::setsid().ok();
     }
-    let mut steps = Steps { cluster: &cluster, n: 0, started: Instant::now() };
+    let mut steps = Steps {
+        cluster: &cluster,
+        n: 0,
+        started: Instant::now(),
+    };
     let programs = programs().await?;
     steps.done("binaries of one build");
     if let Some(leftover) = &cluster.leftover {
         clear(&cluster, leftover).await?;
     }
     let written = write_files(&cluster, plan, args)?;
-    steps.done(&format!("{} hosts of {} in {}", plan.fleet.hosts.len(), plan.fleet_path.display(), cluster.data.path().display()));
+    steps.done(&format!(
+        "{} hosts of {} in {}",
+        plan.fleet.hosts.len(),
+        plan.fleet_path.display(),
+        cluster.data.path().display()
+    ));
     adopt_orphans(&cluster);
-    let has_own_database = std::env::var_os("KOI_DATABASE_URL").is_some();
-    if !has_own_database {
-        keep(&cluster, postgres(&cluster, &programs));
-    }
-    steps.done(if has_own_database { "database of KOI_DATABASE_URL" } else { "private Postgres started" });
-    let config = |path: &PathBuf| ["--config".into(), path.clone().into_os_string()];
-    let mut args_of_server = vec!["serve".into()];
-    args_of_server.extend(config(&written.server));
-    keep(&cluster, ChildSpec { name: "server".into(), role: Role::Server, program: programs.server.clone(), args: args_of_server });
-    let client = client(&cluster)?;
-    wait_for(&cluster, &client, "the server", &["postgres", "server"], |s| s.database_ok).await?;
-    steps.done(&format!("server and database ready at {}", cluster.state().server));
-    for (host, path) in &written.agents {
-        let name = format!("agent-{host}");
-        keep(&cluster, ChildSpec { name, role: Role::Agent, program: programs.agent.clone(), args: config(path).to_vec() });
-    }
-    let n_hosts = written.agents.len() as u32;
-    let names: Vec<String> = written.agents.iter().map(|(host, _)| format!("agent-{host}")).collect();
-    let mut watched: Vec<&str> = names.iter().map(String::as_str).collect();
-    watched.push("server");
-    wait_for(&cluster, &client, "the agents", &watched, |s| s.n_nodes_alive >= n_hosts).await?;
-    steps.done(&format!("{n_hosts} agents connected"));
-    submit(&cluster, &client, &plan.jobs, &mut steps).await?;
-    start_load(&cluster, plan, &programs, &mut steps)?;
-    wait_running(&cluster, &client, plan, args, &mut steps).await;
+    let client = start_server(&cluster, &written, &programs, &mut steps).await?;
+    start_agents(&cluster, &client, &written, &programs).await?;
+    steps.done(&format!("{} agents connected", written.agents.len()));
+    jobs::submit(&cluster, &client, &plan.jobs, &mut steps).await?;
+    jobs::start_load(&cluster, plan, &programs.koi, &mut steps)?;
+    jobs::wait_running(&cluster, &client, plan, args.wait_s, &mut steps).await;
     cluster.update(|state| state.is_started = true);
     Ok(())
 }
 
+fn config(path: &Path) -> [OsString; 2] {
+    ["--config".into(), path.into()]
+}
+
+/// Starts database and server and waits until both answer.
+async fn start_server(
+    cluster: &Arc<Cluster>,
+    written: &files::Written,
+    programs: &Programs,
+    steps: &mut Steps<'_>,
+) -> anyhow::Result<Client> {
+    let has_own_database = std::env::var_os("KOI_DATABASE_URL").is_some();
+    if has_own_database {
+        steps.done("database of KOI_DATABASE_URL");
+    } else {
+        keep(cluster, postgres(cluster, programs));
+        steps.done("private Postgres started");
+    }
+    let mut args = vec!["serve".into()];
+    args.extend(config(&written.server));
+    let program = programs.server.clone();
+    keep(
+        cluster,
+        ChildSpec {
+            name: "server".into(),
+            role: Role::Server,
+            program,
+            args,
+        },
+    );
+    let client = client(cluster)?;
+    let children = ["postgres", "server"];
+    wait_for(cluster, &client, "the server", &children, |s| s.database_ok).await?;
+    steps.done(&format!(
+        "server and database ready at {}",
+        cluster.state().server
+    ));
+    Ok(client)
+}
+
+/// Starts an agent per host and waits until the server has heard from all.
+async fn start_agents(
+    cluster: &Arc<Cluster>,
+    client: &Client,
+    written: &files::Written,
+    programs: &Programs,
+) -> anyhow::Result<()> {
+    let mut names = vec![];
+    for (host, path) in &written.agents {
+        let name = format!("agent-{host}");
+        names.push(name.clone());
+        let (program, args) = (programs.agent.clone(), config(path).to_vec());
+        keep(
+            cluster,
+            ChildSpec {
+                name,
+                role: Role::Agent,
+                program,
+                args,
+            },
+        );
+    }
+    let n_hosts = written.agents.len() as u32;
+    let children: Vec<&str> = names.iter().map(String::as_str).chain(["server"]).collect();
+    wait_for(cluster, client, "the agents", &children, |s| {
+        s.n_nodes_alive >= n_hosts
+    })
+    .await
+}
+
 async fn clear(cluster: &Cluster, leftover: &UpState) -> anyhow::Result<()> {
-    cluster.events.say("a supervisor was killed here; stopping what it left");
+    cluster
+        .events
+        .say("a supervisor was killed here; stopping what it left");
     let left = shutdown::stop_all(&cluster.data, leftover, &|line| cluster.events.say(line)).await;
     if left.is_empty() {
         return Ok(());
     }
     let pids: Vec<String> = left.iter().map(|p| p.pid.to_string()).collect();
-    Err(Failure::new(ExitCode::Conflict, format!("processes of an earlier run do not end: {}", pids.join(", "))).into())
+    Err(Failure::new(
+        ExitCode::Conflict,
+        format!(
+            "processes of an earlier run do not end: {}",
+            pids.join(", ")
+        ),
+    )
+    .into())
 }
 
 fn write_files(cluster: &Cluster, plan: &Plan, args: &UpArgs) -> anyhow::Result<files::Written> {
@@ -126,10 +207,15 @@ fn write_files(cluster: &Cluster, plan: &Plan, args: &UpArgs) -> anyhow::Result<
         fleet: &plan.fleet,
         listen,
         tick_interval_s: args.tick_interval.as_secs(),
-        database_url: std::env::var("KOI_DATABASE_URL").unwrap_or_else(|_| files::private_database(&cluster.data)),
+        database_url: std::env::var("KOI_DATABASE_URL")
+            .unwrap_or_else(|_| files::private_database(&cluster.data)),
     };
     let written = files::write(&input)?;
-    let settings: Vec<PathBuf> = written.agents.iter().map(|(_, path)| path.clone()).collect();
+    let settings: Vec<PathBuf> = written
+        .agents
+        .iter()
+        .map(|(_, path)| path.clone())
+        .collect();
     cluster.update(|state| {
         state.agent_settings = settings;
         state.server = format!("http://{listen}");
@@ -175,88 +261,39 @@ async fn wait_for(
                 "{} of {} nodes alive, database {}",
                 status.n_nodes_alive,
                 status.n_nodes,
-                if status.database_ok { "ok" } else { &status.database_error }
+                if status.database_ok {
+                    "ok"
+                } else {
+                    &status.database_error
+                }
             ),
             Err(status) => status.message().to_owned(),
         };
-        let hopeless = children.iter().find(|name| cluster.n_exits(name) >= HOPELESS_EXITS);
+        let hopeless = children
+            .iter()
+            .find(|name| cluster.n_exits(name) >= HOPELESS_EXITS);
         if hopeless.is_none() && Instant::now() < deadline {
             tokio::time::sleep(LOOK).await;
             continue;
         }
         let name = hopeless.or(children.last()).copied().unwrap_or("server");
         let log = log_of(&cluster.data.logs(), name);
-        let message = format!("{what} did not come up: {problem}; the last lines of {}:", log.display());
+        let message = format!(
+            "{what} did not come up: {problem}; the last lines of {}:",
+            log.display()
+        );
         let violations = tail(&log, 12)
             .lines()
-            .map(|line| FieldViolation { field: String::new(), message: line.to_owned() })
+            .map(|line| FieldViolation {
+                field: String::new(),
+                message: line.to_owned(),
+            })
             .collect();
-        return Err(Failure { code: ExitCode::Failed, message, violations }.into());
-    }
-}
-
-async fn submit(cluster: &Cluster, client: &Client, jobs: &[JobFile], steps: &mut Steps<'_>) -> anyhow::Result<()> {
-    let (mut accepted, mut kept) = (vec![], vec![]);
-    for job in jobs {
-        let name = job.spec.name.to_string();
-        match submit_spec(client, job, idempotency_key()).await? {
-            Submission::Accepted(_) => accepted.push(name),
-            Submission::Exists => kept.push(name),
+        return Err(Failure {
+            code: ExitCode::Failed,
+            message,
+            violations,
         }
-    }
-    let list = |names: &[String]| if names.is_empty() { "none".to_owned() } else { names.join(", ") };
-    let kept = if kept.is_empty() { String::new() } else { format!("; already there: {}", list(&kept)) };
-    steps.done(&format!("jobs submitted: {}{kept}", list(&accepted)));
-    if !jobs.is_empty() {
-        // Jobs need not wait for the next tick; where a tick runs already, it will see them or the next.
-        let request = v1::RunTickRequest { idempotency_key: idempotency_key() };
-        if let Err(status) = client.ticks().run_tick(request).await {
-            cluster.events.say(&format!("no tick was forced ({}); the next one plans the jobs", status.message()));
-        }
-    }
-    Ok(())
-}
-
-fn start_load(cluster: &Arc<Cluster>, plan: &Plan, programs: &Programs, steps: &mut Steps<'_>) -> anyhow::Result<()> {
-    if plan.load.is_empty() {
-        steps.done("no load");
-        return Ok(());
-    }
-    let config = cluster.data.join("load.toml");
-    write_whole(&config, settings::text(&plan.load)?.as_bytes(), 0o600)?;
-    let mut args = vec!["load".into(), "--config".into(), config.into_os_string()];
-    args.extend(["--endpoints-dir".into(), cluster.data.endpoints().into_os_string()]);
-    args.extend(["--out".into(), cluster.data.load().into_os_string()]);
-    keep(cluster, ChildSpec { name: "load".into(), role: Role::Load, program: programs.koi.clone(), args });
-    let names: Vec<&str> = plan.load.iter().map(|l| l.name.as_str()).collect();
-    steps.done(&format!("load generator for {}", names.join(", ")));
-    Ok(())
-}
-
-/// Waits for running jobs, saying which run; a job that waits is news, not a failure.
-async fn wait_running(cluster: &Cluster, client: &Client, plan: &Plan, args: &UpArgs, steps: &mut Steps<'_>) {
-    let deadline = Instant::now() + Duration::from_secs(u64::from(args.wait_s));
-    let mut waiting: Vec<String> = plan.jobs.iter().map(|j| j.spec.name.to_string()).collect();
-    let mut reasons = String::new();
-    while !waiting.is_empty() && Instant::now() < deadline {
-        let jobs = list_all_jobs(client, false).await.unwrap_or_default();
-        let name = |j: &v1::Job| j.spec.as_ref().map(|s| s.name.clone()).unwrap_or_default();
-        let is_ready = |j: &v1::Job| j.replicas.iter().any(|r| r.phase == "ready");
-        for job in jobs.iter().filter(|j| is_ready(j) && waiting.contains(&name(j))) {
-            cluster.events.say(&format!("      {} runs after {:.1} s", name(job), steps.started.elapsed().as_secs_f64()));
-        }
-        waiting.retain(|w| !jobs.iter().any(|j| is_ready(j) && name(j) == *w));
-        let reason = |w: &String| {
-            let job = jobs.iter().find(|j| name(j) == *w);
-            let why = job.map_or_else(|| "unknown".to_owned(), |j| format!("{} {} {}", j.state, j.state_reason, j.note));
-            format!("{w} ({})", why.trim())
-        };
-        reasons = waiting.iter().map(reason).collect::<Vec<_>>().join("; ");
-        tokio::time::sleep(LOOK * 2).await;
-    }
-    if waiting.is_empty() {
-        steps.done(&format!("{} jobs run", plan.jobs.len()));
-    } else {
-        steps.done(&format!("still waiting: {reasons}"));
+        .into());
     }
 }
