@@ -57,7 +57,9 @@ const LOOKBACK_SECONDS: i64 = 600;
 /// When it cannot be started or stopped.
 pub async fn postgres(data_dir: PathBuf) -> anyhow::Result<()> {
     let settings = Settings::from_env(data_dir);
-    run_foreground(settings, |_| ()).await.context("run the private Postgres")
+    run_foreground(settings, |_| ())
+        .await
+        .context("run the private Postgres")
 }
 
 /// Runs the server until SIGTERM or Ctrl-C.
@@ -72,7 +74,9 @@ pub async fn serve(config_path: &Path) -> anyhow::Result<()> {
     let (store, private) = open_database(&config).await?;
     let result = run(&config, &telemetry, store, shutdown).await;
     if let Some(private) = private {
-        tokio::task::spawn_blocking(move || private.stop()).await?.context("stop Postgres")?;
+        tokio::task::spawn_blocking(move || private.stop())
+            .await?
+            .context("stop Postgres")?;
     }
     telemetry.flush();
     result
@@ -94,18 +98,17 @@ fn stop_on_signal(shutdown: CancellationToken) -> anyhow::Result<()> {
 }
 
 /// The configured database, else `KOI_DATABASE_URL`, else a private cluster of our own.
-async fn open_database(
-    config: &ServerConfig,
-) -> anyhow::Result<(Store, Option<RunningPostgres>)> {
-    let configured =
-        config.database_url.clone().or_else(|| std::env::var("KOI_DATABASE_URL").ok());
+async fn open_database(config: &ServerConfig) -> anyhow::Result<(Store, Option<RunningPostgres>)> {
+    let configured = config
+        .database_url
+        .clone()
+        .or_else(|| std::env::var("KOI_DATABASE_URL").ok());
     let (url, private) = match configured {
         Some(url) => (url, None),
         None => {
             let settings = Settings::from_env(config.data_dir.clone());
-            let started = tokio::task::spawn_blocking(move || {
-                PrivateCluster::prepare(&settings)?.spawn()
-            });
+            let started =
+                tokio::task::spawn_blocking(move || PrivateCluster::prepare(&settings)?.spawn());
             let running = started.await?.context("start the private Postgres")?;
             (running.url(), Some(running))
         }
@@ -133,8 +136,10 @@ async fn connect(url: &str) -> anyhow::Result<Store> {
 fn world() -> anyhow::Result<World> {
     let catalog = Catalog::embedded();
     let listed = |problems: Vec<FieldViolation>| {
-        let lines: Vec<String> =
-            problems.iter().map(|p| format!("{}: {}", p.field, p.message)).collect();
+        let lines: Vec<String> = problems
+            .iter()
+            .map(|p| format!("{}: {}", p.field, p.message))
+            .collect();
         anyhow::anyhow!("the catalog is wrong: {}", lines.join("; "))
     };
     let causal = CausalModel::embedded(catalog).map_err(listed)?;
@@ -173,11 +178,18 @@ async fn run(
     let epoch = store.acquire_epoch().await.context("take the lead")?;
     let loaded = store.load_state().await.context("load the state")?;
     for row in &loaded.quarantined {
-        tracing::error!(table = row.table, key = row.key, problem = row.problem, "row left out");
+        tracing::error!(
+            table = row.table,
+            key = row.key,
+            problem = row.problem,
+            "row left out"
+        );
     }
     let endpoints = Arc::new(EndpointBoard::open(config.endpoints_dir())?);
     let registry = Arc::new(Registry::default());
-    let settings = ServerSettings { rollout: rollout_params(config) };
+    let settings = ServerSettings {
+        rollout: rollout_params(config),
+    };
     let observatory = Arc::new(Mutex::new(Observatory::default()));
     look_back(&store, &loaded.state, &world, &observatory).await?;
     let machine = ServerMachine::new(loaded.state, epoch, world.catalog, settings);
@@ -215,8 +227,9 @@ async fn run(
         config.window_retention_days,
         shutdown.clone(),
     );
-    let (metrics_address, metrics_task) =
-        telemetry.serve_metrics(config.metrics_listen, shutdown.clone()).await?;
+    let (metrics_address, metrics_task) = telemetry
+        .serve_metrics(config.metrics_listen, shutdown.clone())
+        .await?;
     let result = listen(config, &parts, metrics_address).await;
     shutdown.cancel();
     parts.tasks.close();
@@ -256,7 +269,10 @@ async fn remember_tokens(store: &Store, tokens: &TokenTable) -> anyhow::Result<(
             host,
             created_at: utc_now(),
         };
-        store.token_insert(&token).await.context("remember who may connect")?;
+        store
+            .token_insert(&token)
+            .await
+            .context("remember who may connect")?;
     }
     Ok(())
 }
@@ -269,7 +285,10 @@ async fn look_back(
     observatory: &Mutex<Observatory>,
 ) -> anyhow::Result<()> {
     let since = utc_now().plus_seconds(-LOOKBACK_SECONDS);
-    let stored = store.windows_since((since, utc_now()), u32::MAX).await.context("read recent telemetry")?;
+    let stored = store
+        .windows_since((since, utc_now()), u32::MAX)
+        .await
+        .context("read recent telemetry")?;
     let (windows, edges) = crate::agents::stored::restored(&stored);
     let mut observatory = lock(observatory);
     observatory.add(state, world.catalog, &edges, windows);
@@ -288,7 +307,9 @@ async fn listen(
         .with_context(|| format!("listen on {}", config.listen))?;
     let address = listener.local_addr()?;
     let (health, health_service) = tonic_health::server::health_reporter();
-    health.set_serving::<v1::jobs_server::JobsServer<JobsApi>>().await;
+    health
+        .set_serving::<v1::jobs_server::JobsServer<JobsApi>>()
+        .await;
     let reflection = tonic_reflection::server::Builder::configure()
         .register_encoded_file_descriptor_set(koi_proto::DESCRIPTORS)
         .build_v1()?;
@@ -301,12 +322,14 @@ async fn listen(
     if let Some(tls) = &config.tls {
         let cert = std::fs::read(&tls.cert_file).context("read the certificate")?;
         let key = std::fs::read(&tls.key_file).context("read the private key")?;
-        server = server
-            .tls_config(ServerTlsConfig::new().identity(TlsIdentity::from_pem(cert, key)))?;
+        server =
+            server.tls_config(ServerTlsConfig::new().identity(TlsIdentity::from_pem(cert, key)))?;
     }
     tracing::info!(%address, %metrics_address, "serving");
     announce(config, address, metrics_address)?;
-    let routes = routes(parts).add_service(health_service).add_service(reflection);
+    let routes = routes(parts)
+        .add_service(health_service)
+        .add_service(reflection);
     server
         .add_routes(routes)
         .serve_with_incoming_shutdown(
@@ -331,7 +354,14 @@ fn announce(
 }
 
 fn routes(parts: &Parts) -> tonic::service::Routes {
-    let Parts { core, store, tokens, ticks, world, .. } = parts;
+    let Parts {
+        core,
+        store,
+        tokens,
+        ticks,
+        world,
+        ..
+    } = parts;
     let (core, store, tokens) = (core.clone(), store.clone(), tokens.clone());
     let jobs = JobsApi {
         core: core.clone(),
@@ -341,15 +371,27 @@ fn routes(parts: &Parts) -> tonic::service::Routes {
         observatory: parts.observatory.clone(),
         world: world.clone(),
     };
-    let plans = PlansApi { core: core.clone(), store: store.clone(), tokens: tokens.clone() };
-    let tick_api = TicksApi { store: store.clone(), tokens: tokens.clone(), ticks: ticks.clone() };
+    let plans = PlansApi {
+        core: core.clone(),
+        store: store.clone(),
+        tokens: tokens.clone(),
+    };
+    let tick_api = TicksApi {
+        store: store.clone(),
+        tokens: tokens.clone(),
+        ticks: ticks.clone(),
+    };
     let beliefs = BeliefsApi {
         core: core.clone(),
         store: store.clone(),
         tokens: tokens.clone(),
         world: world.clone(),
     };
-    let fleet = FleetApi { core: core.clone(), store: store.clone(), tokens: tokens.clone() };
+    let fleet = FleetApi {
+        core: core.clone(),
+        store: store.clone(),
+        tokens: tokens.clone(),
+    };
     let admin = AdminApi {
         core: core.clone(),
         tokens: tokens.clone(),
@@ -381,7 +423,6 @@ fn routes(parts: &Parts) -> tonic::service::Routes {
     .add_service(v1::fleet_server::FleetServer::new(fleet))
     .add_service(v1::admin_server::AdminServer::new(admin))
     .add_service(
-        v1::agents_server::AgentsServer::new(agents)
-            .max_decoding_message_size(MAX_TELEMETRY_BYTES),
+        v1::agents_server::AgentsServer::new(agents).max_decoding_message_size(MAX_TELEMETRY_BYTES),
     )
 }
