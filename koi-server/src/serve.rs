@@ -171,6 +171,37 @@ async fn run(
     store: Store,
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
+    let (parts, mut tasks) = assemble(config, store, shutdown.clone()).await?;
+    let (metrics_address, metrics_task) = telemetry
+        .serve_metrics(config.metrics_listen, shutdown.clone())
+        .await?;
+    tasks.push(metrics_task);
+    let result = listen(config, &parts, metrics_address).await;
+    shutdown.cancel();
+    parts.tasks.close();
+    let ends = async {
+        parts.tasks.wait().await;
+        for task in tasks {
+            if let Err(error) = task.await {
+                tracing::error!(%error, "a task ended badly");
+            }
+        }
+    };
+    if tokio::time::timeout(STOP_WAIT, ends).await.is_err() {
+        tracing::warn!("some tasks did not end in time");
+    }
+    parts.store.close().await;
+    result
+}
+
+type Tasks = Vec<tokio::task::JoinHandle<()>>;
+
+/// Takes the lead, loads the state and starts everything that runs without a listener.
+async fn assemble(
+    config: &ServerConfig,
+    store: Store,
+    shutdown: CancellationToken,
+) -> anyhow::Result<(Parts, Tasks)> {
     let world = world()?;
     let tokens = TokenTable::load(&config.tokens_file(), &config.data_dir)
         .context("load who may connect")?;
@@ -192,9 +223,8 @@ async fn run(
     };
     let observatory = Arc::new(Mutex::new(Observatory::default()));
     look_back(&store, &loaded.state, &world, &observatory).await?;
-    let machine = ServerMachine::new(loaded.state, epoch, world.catalog, settings);
     let (core, core_task) = Core::spawn(CoreParts {
-        machine,
+        machine: ServerMachine::new(loaded.state, epoch, world.catalog, settings),
         store: store.clone(),
         registry: registry.clone(),
         endpoints: endpoints.clone(),
@@ -208,6 +238,14 @@ async fn run(
     };
     let interval = Duration::from_secs(u64::from(config.tick_interval_s));
     let (ticks, tick_task) = driver::spawn(tick_parts, interval, shutdown.clone());
+    let keeper = crate::tick::housekeeping::spawn(
+        core.clone(),
+        store.clone(),
+        observatory.clone(),
+        config.window_retention_days,
+        shutdown.clone(),
+    );
+    let tasks = TaskTracker::new();
     let parts = Parts {
         core,
         store,
@@ -217,35 +255,10 @@ async fn run(
         observatory,
         world,
         ticks,
-        tasks: TaskTracker::new(),
-        shutdown: shutdown.clone(),
+        tasks,
+        shutdown,
     };
-    let keeper = crate::tick::housekeeping::spawn(
-        parts.core.clone(),
-        parts.store.clone(),
-        parts.observatory.clone(),
-        config.window_retention_days,
-        shutdown.clone(),
-    );
-    let (metrics_address, metrics_task) = telemetry
-        .serve_metrics(config.metrics_listen, shutdown.clone())
-        .await?;
-    let result = listen(config, &parts, metrics_address).await;
-    shutdown.cancel();
-    parts.tasks.close();
-    let ends = async {
-        parts.tasks.wait().await;
-        for task in [core_task, tick_task, keeper, metrics_task] {
-            if let Err(error) = task.await {
-                tracing::error!(%error, "a task ended badly");
-            }
-        }
-    };
-    if tokio::time::timeout(STOP_WAIT, ends).await.is_err() {
-        tracing::warn!("some tasks did not end in time");
-    }
-    parts.store.close().await;
-    result
+    Ok((parts, vec![core_task, tick_task, keeper]))
 }
 
 fn rollout_params(config: &ServerConfig) -> RolloutParams {
@@ -362,15 +375,6 @@ fn routes(parts: &Parts) -> tonic::service::Routes {
         world,
         ..
     } = parts;
-    let (core, store, tokens) = (core.clone(), store.clone(), tokens.clone());
-    let jobs = JobsApi {
-        core: core.clone(),
-        store: store.clone(),
-        tokens: tokens.clone(),
-        endpoints: parts.endpoints.clone(),
-        observatory: parts.observatory.clone(),
-        world: world.clone(),
-    };
     let plans = PlansApi {
         core: core.clone(),
         store: store.clone(),
@@ -399,23 +403,9 @@ fn routes(parts: &Parts) -> tonic::service::Routes {
         started_at: utc_now(),
         catalog_hash: world.catalog.hash().to_owned(),
     };
-    let agents = AgentsApi {
-        core: core.clone(),
-        tokens,
-        registry: parts.registry.clone(),
-        ingest: Ingest {
-            store,
-            observatory: parts.observatory.clone(),
-            core,
-            catalog: world.catalog,
-            tasks: parts.tasks.clone(),
-        },
-        rhythm: Rhythm::default(),
-        tasks: parts.tasks.clone(),
-        shutdown: parts.shutdown.clone(),
-    };
     tonic::service::Routes::new(
-        v1::jobs_server::JobsServer::new(jobs).max_decoding_message_size(MAX_MESSAGE_BYTES),
+        v1::jobs_server::JobsServer::new(jobs_api(parts))
+            .max_decoding_message_size(MAX_MESSAGE_BYTES),
     )
     .add_service(v1::plans_server::PlansServer::new(plans))
     .add_service(v1::ticks_server::TicksServer::new(tick_api))
@@ -423,6 +413,36 @@ fn routes(parts: &Parts) -> tonic::service::Routes {
     .add_service(v1::fleet_server::FleetServer::new(fleet))
     .add_service(v1::admin_server::AdminServer::new(admin))
     .add_service(
-        v1::agents_server::AgentsServer::new(agents).max_decoding_message_size(MAX_TELEMETRY_BYTES),
+        v1::agents_server::AgentsServer::new(agents_api(parts))
+            .max_decoding_message_size(MAX_TELEMETRY_BYTES),
     )
+}
+
+fn jobs_api(parts: &Parts) -> JobsApi {
+    JobsApi {
+        core: parts.core.clone(),
+        store: parts.store.clone(),
+        tokens: parts.tokens.clone(),
+        endpoints: parts.endpoints.clone(),
+        observatory: parts.observatory.clone(),
+        world: parts.world.clone(),
+    }
+}
+
+fn agents_api(parts: &Parts) -> AgentsApi {
+    AgentsApi {
+        core: parts.core.clone(),
+        tokens: parts.tokens.clone(),
+        registry: parts.registry.clone(),
+        ingest: Ingest {
+            store: parts.store.clone(),
+            observatory: parts.observatory.clone(),
+            core: parts.core.clone(),
+            catalog: parts.world.catalog,
+            tasks: parts.tasks.clone(),
+        },
+        rhythm: Rhythm::default(),
+        tasks: parts.tasks.clone(),
+        shutdown: parts.shutdown.clone(),
+    }
 }

@@ -112,7 +112,7 @@ pub async fn run_tick(
     let mut run = Run::new(parts, *snapshot, started + limit);
     run.phase_ms
         .insert("S0".to_owned(), started.elapsed().as_secs_f64() * 1e3);
-    run.to_the_end().await
+    run.finish().await
 }
 
 struct Run {
@@ -147,7 +147,7 @@ impl Run {
     }
 
     #[tracing::instrument(name = "tick", skip_all, fields(tick = %self.id()))]
-    async fn to_the_end(mut self) -> Result<TickRecord, TickError> {
+    async fn finish(mut self) -> Result<TickRecord, TickError> {
         let mut phase = Phase::Freeze;
         loop {
             let begun = Instant::now();
@@ -277,7 +277,7 @@ impl Run {
     /// S3: beliefs and slow state, once, in one transaction.
     async fn slow_update(&mut self) -> Result<PhaseEvent, Failed> {
         let world = self.parts.world.clone();
-        let window = i64::try_from(world.params.q1_window_ticks).unwrap_or(20);
+        let window = i64::from(world.params.q1_window_ticks);
         let since = TickId(self.id().0 - window);
         let history = self
             .parts
