@@ -172,10 +172,10 @@ impl StoreError {
     }
 
     pub(super) fn with_outcome(mut self, unknown: bool) -> Self {
-        if let Self::Unavailable { outcome, .. } | Self::Deadline { outcome, .. } = &mut self {
-            if unknown {
-                *outcome = Outcome::Unknown;
-            }
+        if let Self::Unavailable { outcome, .. } | Self::Deadline { outcome, .. } = &mut self
+            && unknown
+        {
+            *outcome = Outcome::Unknown;
         }
         self
     }
@@ -188,7 +188,11 @@ impl StoreError {
 impl From<sqlx::Error> for StoreError {
     fn from(source: sqlx::Error) -> Self {
         match outage_of(&source) {
-            Some(outage) => Self::Unavailable { outage, outcome: Outcome::NotApplied, source },
+            Some(outage) => Self::Unavailable {
+                outage,
+                outcome: Outcome::NotApplied,
+                source,
+            },
             None => Self::Bug(source),
         }
     }
@@ -243,7 +247,10 @@ mod tests {
             assert!(soon(code), "{code} passes by itself");
         }
         for code in ["25006", "53100", "57014", "55P03", "53300"] {
-            assert!(outage_of_code(code).is_some() && !soon(code), "{code} takes longer");
+            assert!(
+                outage_of_code(code).is_some() && !soon(code),
+                "{code} takes longer"
+            );
         }
         for code in ["23505", "42P01", "22P02"] {
             assert_eq!(outage_of_code(code), None, "{code} is a bug");

@@ -35,7 +35,11 @@ pub(super) async fn replica_put(
         .bind(document::write(replica)?)
         .execute(&mut *db)
         .await?;
-    if keeps { Ok(()) } else { reserve(db, replica).await }
+    if keeps {
+        Ok(())
+    } else {
+        reserve(db, replica).await
+    }
 }
 
 /// The devices that the stored replica holds, if it is stored.
@@ -47,7 +51,9 @@ async fn check_owner(
                FROM (SELECT) AS one
                LEFT JOIN job ON job.job_id = $1 AND NOT job.is_history
                LEFT JOIN replica ON replica.replica_id = $2";
-    let query = sqlx::query(sql).bind(replica.job.0).bind(replica.id.to_string());
+    let query = sqlx::query(sql)
+        .bind(replica.job.0)
+        .bind(replica.id.to_string());
     let row = query.fetch_one(db).await?;
     if !row.try_get::<bool, _>(0)? {
         return Err(conflict(format!("there is no job {}", replica.job)));
@@ -65,11 +71,16 @@ async fn check_owner(
 async fn check_devices(db: &mut PgConnection, replica: &ReplicaRecord) -> Result<(), StoreError> {
     let distinct: BTreeSet<&String> = replica.gpu_uuids.iter().collect();
     if distinct.len() != replica.gpu_uuids.len() {
-        return Err(conflict(format!("replica {} lists a device twice", replica.id)));
+        return Err(conflict(format!(
+            "replica {} lists a device twice",
+            replica.id
+        )));
     }
     let sql = "SELECT gpu_uuid, replica_id FROM gpu_reservation
                WHERE gpu_uuid = ANY($1) AND replica_id <> $2";
-    let query = sqlx::query(sql).bind(&replica.gpu_uuids).bind(replica.id.to_string());
+    let query = sqlx::query(sql)
+        .bind(&replica.gpu_uuids)
+        .bind(replica.id.to_string());
     let mut taken = BTreeMap::new();
     for row in query.fetch_all(db).await? {
         taken.insert(row.try_get::<String, _>(0)?, row.try_get::<String, _>(1)?);
@@ -79,7 +90,12 @@ async fn check_devices(db: &mut PgConnection, replica: &ReplicaRecord) -> Result
             let unreadable = |_| conflict(format!("device {uuid} is reserved by {holder}"));
             let (uuid, wanted) = (uuid.clone(), replica.id.clone());
             let holder = holder.parse().map_err(unreadable)?;
-            return Err(TxRefusal::DeviceTaken { uuid, holder, wanted }.into());
+            return Err(TxRefusal::DeviceTaken {
+                uuid,
+                holder,
+                wanted,
+            }
+            .into());
         }
     }
     Ok(())
@@ -92,7 +108,9 @@ async fn reserve(db: &mut PgConnection, replica: &ReplicaRecord) -> Result<(), S
         .await?;
     let sql = "INSERT INTO gpu_reservation (gpu_uuid, replica_id)
                SELECT uuid, $2 FROM unnest($1::text[]) AS t (uuid)";
-    let query = sqlx::query(sql).bind(&replica.gpu_uuids).bind(replica.id.to_string());
+    let query = sqlx::query(sql)
+        .bind(&replica.gpu_uuids)
+        .bind(replica.id.to_string());
     query.execute(db).await?;
     Ok(())
 }

@@ -13,7 +13,11 @@ pub(super) const COPY_WINDOWS: &str = r#"COPY "window" (host_id, replica_id, job
 
 impl Store {
     /// Appends one row; every series of the window is known.
-    pub(super) fn copy_row(&self, out: &mut String, window: &StoredWindow) -> Result<(), StoreError> {
+    pub(super) fn copy_row(
+        &self,
+        out: &mut String,
+        window: &StoredWindow,
+    ) -> Result<(), StoreError> {
         let id = |name: &str, edges: &[f64]| {
             let unknown = || StoreError::BadTelemetry(format!("series {name:?} is not known"));
             self.series_id(name, edges).ok_or_else(unknown)
@@ -70,7 +74,10 @@ fn array<T: Display>(values: impl Iterator<Item = T>) -> String {
 /// An array element in quotes; flags are names, everything else in them becomes `_`.
 fn quoted(flag: &str) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
-    format!("\"{}\"", flag.chars().take(80).map(plain).collect::<String>())
+    format!(
+        "\"{}\"",
+        flag.chars().take(80).map(plain).collect::<String>()
+    )
 }
 
 #[cfg(test)]
@@ -80,7 +87,13 @@ mod tests {
     #[test]
     fn arrays_are_written_so_that_they_read_back() {
         assert_eq!(array(std::iter::empty::<i32>()), "{}");
-        assert_eq!(array([0.1, 1e-300, 1e22].iter()), format!("{{0.1,{},{}}}", 1e-300, 1e22));
-        assert_eq!(array(["a\tb\"\n", "x"].iter().map(|f| quoted(f))), r#"{"a_b__","x"}"#);
+        assert_eq!(
+            array([0.1, 1e-300, 1e22].iter()),
+            format!("{{0.1,{},{}}}", 1e-300, 1e22)
+        );
+        assert_eq!(
+            array(["a\tb\"\n", "x"].iter().map(|f| quoted(f))),
+            r#"{"a_b__","x"}"#
+        );
     }
 }
