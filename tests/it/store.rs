@@ -1,5 +1,7 @@
 //! The store: one conformance suite for Postgres and memory, and what only Postgres can show.
 
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a failing helper is a failing test")]
+
 mod conformance;
 mod faults;
 mod history;

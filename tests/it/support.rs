@@ -3,6 +3,8 @@
 //! Needs nothing but the binaries: the cluster is made in a temporary folder, never as root, without
 //! fsync, and goes away with the test process however that ends.
 
+#![expect(clippy::unwrap_used, reason = "a failing helper is a failing test")]
+
 use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};

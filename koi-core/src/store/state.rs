@@ -230,13 +230,13 @@ impl ServerState {
         }
         // A live job that keeps its name was looked at when it got it.
         let keeps = stored.is_some_and(|j| !j.state.is_finished() && j.spec.name == job.spec.name);
-        if !keeps && !job.state.is_finished() {
-            if let Some(twin) = self.job_named(job.spec.name.as_str()).filter(|j| j.id != job.id) {
-                return Err(TxRefusal::Conflict(format!(
-                    "a live job named {} exists: {}",
-                    job.spec.name, twin.id
-                )));
-            }
+        let needs_the_name = !keeps && !job.state.is_finished();
+        let named = self.job_named(job.spec.name.as_str()).filter(|_| needs_the_name);
+        if let Some(twin) = named.filter(|j| j.id != job.id) {
+            return Err(TxRefusal::Conflict(format!(
+                "a live job named {} exists: {}",
+                job.spec.name, twin.id
+            )));
         }
         self.jobs.insert(job.id, job.clone());
         Ok(())

@@ -125,7 +125,8 @@ fn plan(seq: i64, parent: i64) -> Change {
 
 fn moves(key: &str, alpha_micro: i64) -> Change {
     let change = BeliefChange { key: key.parse().unwrap(), alpha_micro, beta_micro: 1 };
-    let event = BeliefEvent { tick: TickId(1), source: BeliefSource::Forget, changes: vec![change] };
+    let event =
+        BeliefEvent { tick: TickId(1), source: BeliefSource::Forget, changes: vec![change] };
     Change::BeliefEvents(vec![event])
 }
 

@@ -40,7 +40,9 @@ impl Account {
     pub(super) fn in_passwd(passwd: &str, name: &str) -> Option<Self> {
         passwd.lines().find_map(|line| {
             let fields: Vec<&str> = line.split(':').collect();
-            let [found, _, uid, gid, ..] = fields.as_slice() else { return None };
+            let [found, _, uid, gid, ..] = fields.as_slice() else {
+                return None;
+            };
             let account =
                 Self { name: (*found).to_owned(), uid: uid.parse().ok()?, gid: gid.parse().ok()? };
             (*found == name && account.uid != 0).then_some(account)

@@ -55,7 +55,8 @@ impl PrivateCluster {
         }
         let socket_dir = make_socket_dir(&base, account.as_ref())?;
         let log = base.join("log");
-        let cluster = Self { settings: settings.clone(), account, binaries, base, data, socket_dir, log };
+        let cluster =
+            Self { settings: settings.clone(), account, binaries, base, data, socket_dir, log };
         cluster.initialise()?;
         cluster.set_long_log_aside()?;
         Ok(cluster)
@@ -161,7 +162,8 @@ fn succeeded(tool: &'static str, out: &Output) -> Result<(), PostgresError> {
     if out.status.success() && !stderr.contains("ERROR:") && !stderr.contains("FATAL:") {
         return Ok(());
     }
-    let tail: String = stderr.chars().rev().take(2_000).collect::<Vec<_>>().into_iter().rev().collect();
+    let tail: String =
+        stderr.chars().rev().take(2_000).collect::<Vec<_>>().into_iter().rev().collect();
     Err(PostgresError::ToolFailed { tool, status: out.status.to_string(), tail })
 }
 
@@ -176,11 +178,9 @@ fn make_base(data_dir: &Path, account: Option<&Account>) -> Result<PathBuf, Post
     make(data_dir, mode).map_err(PostgresError::io("create", data_dir))?;
     let real = data_dir.canonicalize().map_err(PostgresError::io("resolve", data_dir))?;
     let base = real.join("postgres");
-    if let Some(account) = account {
-        if let Some(blocked) = account.blocked_at(&real) {
-            let account = account.name.clone();
-            return Err(PostgresError::Unreachable { account, path: base, blocked });
-        }
+    let blocked = account.and_then(|a| Some((a.name.clone(), a.blocked_at(&real)?)));
+    if let Some((account, blocked)) = blocked {
+        return Err(PostgresError::Unreachable { account, path: base, blocked });
     }
     make(&base, 0o700).map_err(PostgresError::io("create", &base))?;
     own(&base, account)?;

@@ -18,7 +18,9 @@ pub enum PostgresError {
         target: PathBuf,
     },
     /// Root needs another account, and there is none.
-    #[error("PostgreSQL refuses to run as root, and /etc/passwd has neither `postgres` nor `nobody`")]
+    #[error(
+        "PostgreSQL refuses to run as root, and /etc/passwd has neither `postgres` nor `nobody`"
+    )]
     NoAccount,
     /// The account cannot get at the data folder.
     #[error(

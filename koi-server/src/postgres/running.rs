@@ -156,7 +156,8 @@ impl RunningPostgres {
 
     fn end(&mut self) -> Result<(), PostgresError> {
         let fast = self.cluster.settings.stop_timeout;
-        let steps = [(Signal::INT, fast), (Signal::QUIT, QUIT_TIMEOUT), (Signal::KILL, QUIT_TIMEOUT)];
+        let steps =
+            [(Signal::INT, fast), (Signal::QUIT, QUIT_TIMEOUT), (Signal::KILL, QUIT_TIMEOUT)];
         for (signal, limit) in steps {
             if self.over {
                 break;

@@ -11,7 +11,8 @@ fn scratch(name: &str) -> std::path::PathBuf {
 
 #[test]
 fn root_becomes_postgres_or_nobody_but_never_root_under_another_name() {
-    let passwd = "root:x:0:0::/root:/bin/sh\npostgres:x:0:0::/:/bin/sh\nnobody:x:65534:65533:n:/:/s\n";
+    let passwd =
+        "root:x:0:0::/root:/bin/sh\npostgres:x:0:0::/:/bin/sh\nnobody:x:65534:65533:n:/:/s\n";
     assert_eq!(Account::in_passwd(passwd, "postgres"), None);
     let nobody = Account::in_passwd(passwd, "nobody").unwrap();
     assert_eq!((nobody.uid, nobody.gid), (65534, 65533));

@@ -41,7 +41,10 @@ fn deltas(event: &BeliefEvent) -> (Vec<i64>, Vec<i64>) {
     event.changes.iter().map(|c| (c.alpha_micro, c.beta_micro)).unzip()
 }
 
-async fn belief_event_insert(db: &mut PgConnection, event: &BeliefEvent) -> Result<i64, StoreError> {
+async fn belief_event_insert(
+    db: &mut PgConnection,
+    event: &BeliefEvent,
+) -> Result<i64, StoreError> {
     let (name, row) = match &event.source {
         BeliefSource::Evidence { job, rank, generation } => {
             ("evidence", Some((job.0, i64::from(*rank), i64::from(generation.0))))
@@ -66,7 +69,9 @@ async fn belief_event_insert(db: &mut PgConnection, event: &BeliefEvent) -> Resu
         .await?;
     match inserted {
         Some(row) => Ok(row.try_get(0)?),
-        None => Err(conflict(format!("beliefs already moved by {:?} of {}", event.source, event.tick))),
+        None => {
+            Err(conflict(format!("beliefs already moved by {:?} of {}", event.source, event.tick)))
+        }
     }
 }
 

@@ -172,10 +172,11 @@ impl StoreError {
     }
 
     pub(super) fn with_outcome(mut self, unknown: bool) -> Self {
-        if let Self::Unavailable { outcome, .. } | Self::Deadline { outcome, .. } = &mut self {
-            if unknown {
+        match &mut self {
+            Self::Unavailable { outcome, .. } | Self::Deadline { outcome, .. } if unknown => {
                 *outcome = Outcome::Unknown;
             }
+            _ => {}
         }
         self
     }

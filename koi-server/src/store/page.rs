@@ -36,8 +36,14 @@ impl PageRequest {
     }
 
     /// The position after which this page starts, or the given one for the first page.
-    pub(super) fn after<K: DeserializeOwned>(&self, listing: &str, first: K) -> Result<K, StoreError> {
-        let Some(token) = &self.token else { return Ok(first) };
+    pub(super) fn after<K: DeserializeOwned>(
+        &self,
+        listing: &str,
+        first: K,
+    ) -> Result<K, StoreError> {
+        let Some(token) = &self.token else {
+            return Ok(first);
+        };
         decode(listing, token).ok_or(StoreError::BadPageToken)
     }
 }

@@ -41,7 +41,9 @@ async fn request_find(
     let sql = "SELECT identity, key, payload_hash, object FROM request
                WHERE identity = $1 AND key = $2";
     let query = sqlx::query(sql).bind(document::plain(identity)).bind(document::plain(key));
-    let Some(row) = query.fetch_optional(db).await? else { return Ok(None) };
+    let Some(row) = query.fetch_optional(db).await? else {
+        return Ok(None);
+    };
     Ok(Some(RequestRecord {
         identity: row.try_get(0)?,
         key: row.try_get(1)?,

@@ -65,7 +65,9 @@ impl Store {
         let Some(row) = row else { return Ok(None) };
         let host: Option<String> = row.try_get(2)?;
         // A host id that is not one entitles to nothing.
-        let Ok(host) = host.map(|h| h.parse()).transpose() else { return Ok(None) };
+        let Ok(host) = host.map(|h| h.parse()).transpose() else {
+            return Ok(None);
+        };
         Ok(Some(TokenRecord { role: row.try_get(0)?, identity: row.try_get(1)?, host }))
     }
 

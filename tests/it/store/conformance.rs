@@ -49,9 +49,8 @@ async fn every_change_is_in_the_loaded_state() {
 
 #[tokio::test]
 async fn an_older_epoch_is_fenced_off_and_a_newer_one_fences() {
-    let with_epoch = |epoch, name, n| {
-        StoreTx { epoch: Epoch(epoch), ..tx(vec![put_job(&job(n, name))]) }
-    };
+    let with_epoch =
+        |epoch, name, n| StoreTx { epoch: Epoch(epoch), ..tx(vec![put_job(&job(n, name))]) };
     let script = [with_epoch(3, "a", 1), with_epoch(2, "b", 2), with_epoch(4, "c", 3)];
     let (answers, state) = agree(&script).await;
     let fenced = TxRefusal::Fenced { offered: Epoch(2), stored: Epoch(3) };
@@ -65,7 +64,10 @@ async fn conditions_are_compared_before_anything_is_written() {
     let open = Phase::Freeze;
     let never = || vec![audit("never")];
     let script = [
-        tx_if(vec![Expect::JobVersion(chat.id, 0), Expect::PlanSeq(PlanSeq(0))], vec![put_job(&chat)]),
+        tx_if(
+            vec![Expect::JobVersion(chat.id, 0), Expect::PlanSeq(PlanSeq(0))],
+            vec![put_job(&chat)],
+        ),
         tx_if(vec![Expect::JobVersion(chat.id, 0)], never()),
         tx_if(vec![Expect::JobVersion(chat.id, 1)], vec![put_tick(&tick(1, open))]),
         tx_if(vec![Expect::TickPhase(TickId(1), Phase::Observe)], never()),
@@ -92,7 +94,10 @@ async fn a_device_is_reserved_once_until_it_is_released() {
         tx(vec![put_replica(&second)]),
         tx(vec![put_replica(&moved), put_replica(&second)]),
         tx(vec![put_replica(&replica(&chat, 2, &["G4"]))]),
-        tx(vec![Change::ReplicaReleased(first.id.clone()), put_replica(&replica(&chat, 2, &["G4"]))]),
+        tx(vec![
+            Change::ReplicaReleased(first.id.clone()),
+            put_replica(&replica(&chat, 2, &["G4"])),
+        ]),
         tx(vec![Change::ReplicaReleased(first.id.clone())]),
         tx(vec![put_replica(&replica(&chat, 3, &["G9", "G9"]))]),
         tx(vec![put_replica(&replica(&job(2, "unknown"), 0, &["G9"]))]),
@@ -110,6 +115,26 @@ async fn a_device_is_reserved_once_until_it_is_released() {
     assert_eq!([&answers[6], &answers[7]], [&conflict(), &conflict()]);
     assert_eq!(answers.iter().filter(|a| a.is_ok()).count(), 4);
     assert_eq!(state.replicas.len(), 2);
+}
+
+/// A run of replicas is written set by set; the answers are those of one after the other.
+#[tokio::test]
+async fn devices_change_hands_within_one_transaction() {
+    let chat = job(1, "chat");
+    let at = |index, devices: &[&str]| put_replica(&replica(&chat, index, devices));
+    let script = [
+        tx(vec![put_job(&chat), at(0, &["G1", "G2"]), at(1, &["G3"])]),
+        // 0 lets go of G2 before 1 wants it; the other way round it is taken.
+        tx(vec![at(0, &["G1"]), at(1, &["G3", "G2"]), at(2, &["G4"])]),
+        tx(vec![at(3, &["G4"]), at(2, &["G5"])]),
+        // The same replica twice in one transaction.
+        tx(vec![at(2, &["G5"]), at(3, &["G4"]), at(3, &["G6"]), at(4, &["G4"])]),
+        tx(vec![at(5, &["G7"]), at(6, &["G7"])]),
+    ];
+    let (answers, state) = agree(&script).await;
+    let ok: Vec<bool> = answers.iter().map(Result::is_ok).collect();
+    assert_eq!(ok, [true, true, false, true, false]);
+    assert_eq!(state.replicas.len(), 5);
 }
 
 #[tokio::test]
@@ -186,7 +211,8 @@ async fn belief_sums_are_exact() {
     let script: Vec<StoreTx> = (1..=20)
         .map(|t| {
             let rows = [0, 1].map(|rank| {
-                let moves = [("edge:e1", 333_333 * t, -1), ("mechanism:m", 1, t), ("edge:e1", 1, 0)];
+                let moves =
+                    [("edge:e1", 333_333 * t, -1), ("mechanism:m", 1, t), ("edge:e1", 1, 0)];
                 belief_event(t, (chat.id, rank), &moves)
             });
             tx(vec![Change::BeliefEvents(rows.to_vec())])
@@ -203,7 +229,8 @@ async fn belief_sums_are_exact() {
 #[tokio::test]
 async fn history_is_not_rewritten() {
     let chat = job(1, "chat");
-    let moves = |rank| Change::BeliefEvents(vec![belief_event(1, (chat.id, rank), &[("edge:e", 1, 0)])]);
+    let moves =
+        |rank| Change::BeliefEvents(vec![belief_event(1, (chat.id, rank), &[("edge:e", 1, 0)])]);
     for mut store in AnyStore::both().await {
         let over = tx(vec![put_job(&chat), put_job(&finished(&chat))]);
         assert_eq!(store.commit(&over).await, Ok(()));

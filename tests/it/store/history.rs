@@ -22,7 +22,10 @@ pub(crate) async fn agree(stores: &[AnyStore; 2], program: &Program) {
     for n in 1..=60 {
         let id = job_id(n);
         let text = id.to_string();
-        assert_eq!(store.job_by_name_or_id(&text).await.unwrap().as_ref(), memory.job_by_name_or_id(&text));
+        assert_eq!(
+            store.job_by_name_or_id(&text).await.unwrap().as_ref(),
+            memory.job_by_name_or_id(&text)
+        );
         assert_eq!(store.plan_for_job(id).await.unwrap().as_ref(), memory.plan_for_job(id));
         let rows = store.evidence_of_job(id, 5).await.unwrap();
         assert_eq!(rows.iter().collect::<Vec<_>>(), memory.evidence_of_job(id, 5));
@@ -135,6 +138,31 @@ async fn plans_ticks_and_evidence_are_found_by_number() {
     assert_eq!(of_tick, [evidence(1, one, 0, 3), evidence(1, one, 1, 4)]);
     let of_job = store.evidence_of_job(one, 2).await.unwrap();
     assert_eq!(of_job, [evidence(2, one, 0, 5), evidence(1, one, 0, 3)]);
+}
+
+#[tokio::test]
+async fn the_evidence_of_the_fleet_is_read_by_tick_and_counted_as_it_comes() {
+    let database = TestDatabase::new().await;
+    let store = &database.store;
+    let (one, two) = (job_id(1), job_id(2));
+    let rows = [
+        deciding(1, one, 0, &["M_a", "M_b"]),
+        deciding(1, two, 0, &["M_a"]),
+        deciding(2, one, 0, &[]),
+        deciding(3, one, 0, &["M_b"]),
+    ];
+    let twice = deciding(1, one, 0, &["M_c"]);
+    let first = rows.iter().take(2).cloned().chain([twice.clone()]).collect();
+    store.commit(&tx(vec![Change::Evidence(first)])).await.unwrap();
+    let second = rows.iter().skip(2).cloned().chain([twice]).collect();
+    store.commit(&tx(vec![Change::Evidence(second)])).await.unwrap();
+    let between = store.evidence_between(TickId(1), TickId(3)).await.unwrap();
+    assert_eq!(between, rows.iter().take(3).cloned().collect::<Vec<_>>());
+    let newest = store.evidence_newest(2).await.unwrap();
+    assert_eq!(newest, rows.iter().skip(2).cloned().collect::<Vec<_>>());
+    let decided = store.decided_rows().await.unwrap();
+    let expected = [("M_a".to_owned(), 2), ("M_b".to_owned(), 2)];
+    assert_eq!(decided, expected.into_iter().collect(), "a row left out is not counted");
 }
 
 #[tokio::test]

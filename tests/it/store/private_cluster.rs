@@ -56,7 +56,8 @@ fn a_long_data_path_gets_a_short_socket_path() {
     let deep = folder.0.join("d".repeat(120));
     let cluster = PrivateCluster::prepare(&settings(&deep)).unwrap();
     let running = cluster.spawn().unwrap();
-    let (_, host) = running.url().split_once("host=").map(|(a, b)| (a.to_owned(), b.to_owned())).unwrap();
+    let (_, host) =
+        running.url().split_once("host=").map(|(a, b)| (a.to_owned(), b.to_owned())).unwrap();
     assert!(host.len() < 100, "{host}");
     let mode = std::fs::metadata(&host).unwrap().permissions().mode() & 0o777;
     assert_eq!(mode, 0o700);
@@ -128,7 +129,10 @@ fn files_of_another_version_are_refused_with_the_version_to_get() {
     PrivateCluster::prepare(&settings(&folder.0)).unwrap();
     std::fs::write(folder.0.join("postgres/data/PG_VERSION"), "9\n").unwrap();
     let error = PrivateCluster::prepare(&settings(&folder.0)).unwrap_err();
-    assert!(matches!(&error, PostgresError::WrongVersion { stored, .. } if stored == "9"), "{error}");
+    assert!(
+        matches!(&error, PostgresError::WrongVersion { stored, .. } if stored == "9"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -140,7 +144,8 @@ fn a_data_folder_that_the_account_cannot_reach_is_named() {
     let folder = TestFolder::new("closed");
     std::fs::set_permissions(&folder.0, std::fs::Permissions::from_mode(0o700)).unwrap();
     let error = PrivateCluster::prepare(&settings(&folder.0.join("data"))).unwrap_err();
-    let named = matches!(&error, PostgresError::Unreachable { blocked, .. } if *blocked == folder.0);
+    let named =
+        matches!(&error, PostgresError::Unreachable { blocked, .. } if *blocked == folder.0);
     assert!(named, "{error}");
 }
 
@@ -154,7 +159,9 @@ const OWNER_FOLDER: &str = "KOI_TEST_OWNER_FOLDER";
 /// The owner's part: starts a throwaway cluster, says its process, and waits to be killed.
 #[test]
 fn owner_process() {
-    let Some(folder) = std::env::var_os(OWNER_FOLDER) else { return };
+    let Some(folder) = std::env::var_os(OWNER_FOLDER) else {
+        return;
+    };
     let settings = Settings::throwaway(folder.into());
     let running = PrivateCluster::prepare(&settings).unwrap().spawn().unwrap();
     std::fs::write(settings.data_dir.join("pid"), running.pid().to_string()).unwrap();
@@ -185,7 +192,9 @@ fn it_ends_when_its_owner_is_killed() {
 /// The part of `koi-server postgres`: prints its server's process into a file and serves.
 #[test]
 fn foreground_process() {
-    let Some(folder) = std::env::var_os(FOREGROUND_FOLDER) else { return };
+    let Some(folder) = std::env::var_os(FOREGROUND_FOLDER) else {
+        return;
+    };
     let folder = std::path::PathBuf::from(folder);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let pid_file = folder.join("postgres/data/postmaster.pid");

@@ -96,7 +96,9 @@ impl Program {
     }
 
     fn change_job(&mut self) -> (Vec<Expect>, Vec<Change>) {
-        let Some(job) = self.some_job() else { return self.submit() };
+        let Some(job) = self.some_job() else {
+            return self.submit();
+        };
         let off_by = i64::from(self.roll(6) == 0);
         let usd = self.float();
         let mut next = match self.roll(4) {
@@ -110,7 +112,9 @@ impl Program {
     }
 
     fn reserve(&mut self) -> (Vec<Expect>, Vec<Change>) {
-        let Some(job) = self.some_job() else { return self.submit() };
+        let Some(job) = self.some_job() else {
+            return self.submit();
+        };
         let n = 1 + self.roll(2);
         let devices: Vec<&str> = (0..n).filter_map(|_| self.pick(&DEVICES)).collect();
         let index = u32::try_from(self.roll(4)).unwrap();
@@ -120,7 +124,9 @@ impl Program {
     fn observe(&mut self) -> (Vec<Expect>, Vec<Change>) {
         let all: Vec<_> = self.reference.replicas.values().cloned().collect();
         let at = usize::try_from(self.roll(64)).unwrap();
-        let Some(seen) = all.get(at % all.len().max(1)) else { return self.reserve() };
+        let Some(seen) = all.get(at % all.len().max(1)) else {
+            return self.reserve();
+        };
         let mut seen = seen.clone();
         seen.phase = ReplicaPhase::Failed { reason: "out of memory: \u{1F525}".to_owned() };
         seen.n_starts += 1;
@@ -171,7 +177,9 @@ impl Program {
     }
 
     fn learn(&mut self) -> (Vec<Expect>, Vec<Change>) {
-        let Some(job) = self.some_job() else { return self.submit() };
+        let Some(job) = self.some_job() else {
+            return self.submit();
+        };
         self.n_rows += 1;
         let row = self.n_rows;
         let points = u32::try_from(self.roll(90)).unwrap();

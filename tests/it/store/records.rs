@@ -22,7 +22,7 @@ use koi_core::store::{
 };
 use koi_core::tick::{Phase, TickCause, TickRecord};
 use koi_core::time::UtcMicros;
-use koi_core::validation::EvidenceRow;
+use koi_core::validation::{EvidenceRow, Exercise, MechanismVerdict, Quadrant};
 use koi_core::variables::{Outcome, OutcomeValues};
 
 pub(crate) const EPOCH: Epoch = Epoch(1);
@@ -118,8 +118,7 @@ pub(crate) fn finished(job: &JobRecord) -> JobRecord {
 /// A ladder with a rank of everything that has a column.
 pub(crate) fn ladder(generation: u32, usd_per_hour: f64) -> CommittedLadder {
     let weights = SigmaWeights { explore_weight: 0.5, slo_risk_weight: 1.0, churn_price: 0.05 };
-    let exploit =
-        Exploit { j: -0.1, gaps: OutcomeValues::absent(), limiting: Outcome::ALL[1] };
+    let exploit = Exploit { j: -0.1, gaps: OutcomeValues::absent(), limiting: Outcome::ALL[1] };
     CommittedLadder {
         generation: Generation(generation),
         ladder: Ladder {
@@ -133,6 +132,7 @@ pub(crate) fn ladder(generation: u32, usd_per_hour: f64) -> CommittedLadder {
         },
         promise: Promise {
             ranks: Vec::new(),
+            bands: Vec::new(),
             outcomes: OutcomeValues::absent().with(Outcome::ALL[0], 1.0 / 3.0),
             sigma: SigmaTerms {
                 exploit,
@@ -265,12 +265,35 @@ pub(crate) fn evidence(tick: i64, job: JobId, rank: u32, points: u32) -> Evidenc
         points,
         observed: OutcomeValues::absent().with(Outcome::ALL[2], 0.7),
         promise_residuals: OutcomeValues::absent(),
+        inside_band: BTreeMap::from([(Outcome::ALL[2], true)]),
         variables: BTreeMap::new(),
         mechanisms: Vec::new(),
     }
 }
 
-pub(crate) fn belief_event(tick: i64, row: (JobId, u32), moves: &[(&str, i64, i64)]) -> BeliefEvent {
+/// A row that decided these mechanisms and left `M_open` undecided.
+pub(crate) fn deciding(tick: i64, job: JobId, rank: u32, mechanisms: &[&str]) -> EvidenceRow {
+    let verdict = |id: &str, quadrant| MechanismVerdict {
+        id: id.to_owned(),
+        committed: true,
+        v_verdicts: BTreeMap::new(),
+        y_verdicts: BTreeMap::new(),
+        quadrant,
+        icp: BTreeMap::new(),
+        exercise: Exercise::NotComputed,
+    };
+    let decided = mechanisms.iter().map(|id| verdict(id, Some(Quadrant::Q1)));
+    EvidenceRow {
+        mechanisms: decided.chain([verdict("M_open", None)]).collect(),
+        ..evidence(tick, job, rank, 30)
+    }
+}
+
+pub(crate) fn belief_event(
+    tick: i64,
+    row: (JobId, u32),
+    moves: &[(&str, i64, i64)],
+) -> BeliefEvent {
     let change = |(key, alpha_micro, beta_micro): &(&str, i64, i64)| BeliefChange {
         key: key.parse::<BeliefKey>().unwrap(),
         alpha_micro: *alpha_micro,

@@ -13,7 +13,11 @@ pub(super) const COPY_WINDOWS: &str = r#"COPY "window" (host_id, replica_id, job
 
 impl Store {
     /// Appends one row; every series of the window is known.
-    pub(super) fn copy_row(&self, out: &mut String, window: &StoredWindow) -> Result<(), StoreError> {
+    pub(super) fn copy_row(
+        &self,
+        out: &mut String,
+        window: &StoredWindow,
+    ) -> Result<(), StoreError> {
         let id = |name: &str, edges: &[f64]| {
             let unknown = || StoreError::BadTelemetry(format!("series {name:?} is not known"));
             self.series_id(name, edges).ok_or_else(unknown)

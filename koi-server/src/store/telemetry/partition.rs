@@ -81,7 +81,9 @@ impl Store {
         for row in sqlx::query(sql).fetch_all(&self.shared).await? {
             let name: String = row.try_get(0)?;
             let day = name.strip_prefix("window_day_").and_then(|d| d.parse::<i64>().ok());
-            let Some(day) = day.filter(|day| *day < day_of(moment)) else { continue };
+            let Some(day) = day.filter(|day| *day < day_of(moment)) else {
+                continue;
+            };
             let sql = format!("DROP TABLE IF EXISTS {}", name_of(day));
             locked(&self.telemetry.days).remove(&day);
             sqlx::query(AssertSqlSafe(sql)).execute(&self.shared).await?;

@@ -140,7 +140,13 @@ impl Store {
             if let Some(key) = self.series_key(id) {
                 let edges = key.edges();
                 let count = count.unsigned_abs();
-                histograms.push(StoredHistogram { name: key.name, edges, sum, count, buckets: own });
+                histograms.push(StoredHistogram {
+                    name: key.name,
+                    edges,
+                    sum,
+                    count,
+                    buckets: own,
+                });
             }
         }
         Ok(histograms)
