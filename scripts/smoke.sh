@@ -16,6 +16,10 @@ chmod 755 "$data"
 export KOI_DATA_DIR="$data"
 cluster=''
 
+# This data directory is not the one beside which root keeps a wheel.
+pg="$(scripts/setup.sh --pg-bin)"
+if [[ "$pg" == /var/lib/koi/* ]]; then export KOI_PG_BIN="$pg"; fi
+
 # Pids of processes that have KOI_CLUSTER_ID=$1 in their environment.
 processes_of() {
   local environ pid

@@ -5,6 +5,10 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 scripts/setup.sh
+# Every test has a data directory of its own, so the one place of a wheel for root must be named.
+pg="$(scripts/setup.sh --pg-bin)"
+if [[ "$pg" == /var/lib/koi/* ]]; then export KOI_PG_BIN="$pg"; fi
+
 # One resolution of features for binaries and tests, so that nothing is compiled twice.
 cargo build --workspace --bins --tests
 exec cargo test --workspace "$@"

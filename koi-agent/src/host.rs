@@ -152,6 +152,7 @@ impl Host {
             events: self.events.clone(),
             sink: self.parts.sink.clone(),
             tasks: self.tasks.clone(),
+            ready: Arc::default(),
         });
         if let Some(old) = self.workers.insert(id.clone(), worker) {
             old.stop();

@@ -57,6 +57,8 @@ pub struct Parts {
     pub sink: TelemetrySink,
     /// Tasks of the agent.
     pub tasks: TaskTracker,
+    /// True once a token came back: until then processes of its tree come and go.
+    pub ready: Arc<AtomicBool>,
 }
 
 /// A handle on the tasks of one engine.
@@ -146,7 +148,9 @@ async fn watch_one_shim(parts: &Parts) -> Option<String> {
     let mut watch = parts.process.watch().await.ok()?;
     loop {
         match watch.next().await {
-            Ok(WatchEvent::Lost(lost)) if is_engine_core(&lost.member) => {
+            Ok(WatchEvent::Lost(lost))
+                if parts.ready.load(Ordering::Relaxed) && is_engine_core(&lost.member) =>
+            {
                 // The API process would end by itself in seconds; nothing it says is of use.
                 if let Err(error) = parts.process.kill().await {
                     tracing::debug!(%error, "the shim did not take the kill");
@@ -195,6 +199,7 @@ impl Looker {
             tokio::time::sleep(TOKEN_PAUSE).await;
         }
         let id = meta.replica_id.clone();
+        self.parts.ready.store(true, Ordering::Relaxed);
         send(&self.parts.events, Event::Input(AgentInput::Ready(id.clone()))).await;
         let mut windows = WindowBuilder::new(id, meta.served_model_name.clone());
         loop {

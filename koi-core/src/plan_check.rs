@@ -15,7 +15,6 @@ mod c6_physics;
 #[cfg(test)]
 mod tests;
 
-
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
@@ -60,7 +59,11 @@ impl Findings {
     fn add(&mut self, code: &str, job: impl Into<Option<JobId>>, detail: impl Into<String>) {
         if self.0.len() < VIOLATIONS_MAX {
             let (job, detail) = (job.into(), detail.into());
-            self.0.push(PlanViolation { code: code.to_owned(), job, detail });
+            self.0.push(PlanViolation {
+                code: code.to_owned(),
+                job,
+                detail,
+            });
         }
     }
 }
@@ -81,9 +84,9 @@ impl Checked<'_> {
     fn ladder_actions(
         &self,
     ) -> impl Iterator<Item = (&PlanAction, &crate::ladder::Ladder, &JobRecord)> {
-        self.actions.iter().filter_map(|action| {
-            Some((action, action.ladder.as_ref()?, self.job(action)?))
-        })
+        self.actions
+            .iter()
+            .filter_map(|action| Some((action, action.ladder.as_ref()?, self.job(action)?)))
     }
 }
 
@@ -135,14 +138,21 @@ pub fn check(
     }
     let mut draft = draft;
     c2_coverage::fill(&mut draft, snapshot);
-    let checked = Checked { snapshot, context, actions: &draft.actions };
+    let checked = Checked {
+        snapshot,
+        context,
+        actions: &draft.actions,
+    };
     c1_legality::check(&checked, &mut findings);
     c3_budget::check(&checked, &mut findings);
     c4_swap_budget::check(&checked, &mut findings);
     c5_capacity::check(&checked, &mut findings);
     c6_physics::check(&checked, &mut findings);
     if findings.0.is_empty() {
-        Ok(CheckedPlan { draft, snapshot_hash: snapshot.hash() })
+        Ok(CheckedPlan {
+            draft,
+            snapshot_hash: snapshot.hash(),
+        })
     } else {
         Err(findings.0)
     }

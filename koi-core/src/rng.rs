@@ -94,7 +94,10 @@ mod tests {
         for _ in 0..70_000 {
             counts[rng.below(7)] += 1;
         }
-        assert!(counts.iter().all(|c| (9_500..10_500).contains(c)), "{counts:?}");
+        assert!(
+            counts.iter().all(|c| (9_500..10_500).contains(c)),
+            "{counts:?}"
+        );
         let mean = (0..10_000).map(|_| rng.unit()).sum::<f64>() / 10_000.0;
         assert!((mean - 0.5).abs() < 0.02, "{mean}");
         assert_eq!(rng.below(0), 0);

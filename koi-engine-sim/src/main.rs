@@ -23,6 +23,9 @@ use arguments::Command;
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
+    if words == ["--build-id"] {
+        return print_out(&format!("{}\n", koi_core::build::BUILD_ID));
+    }
     match arguments::parse(&words) {
         Ok(Command::Version) => print_out("0.32.0+sim\n"),
         Ok(Command::Help) => print_out(&arguments::help()),

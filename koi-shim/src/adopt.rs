@@ -10,7 +10,7 @@ use crate::control::ControlSocket;
 use crate::daemon::{SignalFile, close_inherited_files, daemonize};
 use crate::engine::log_path;
 use crate::error::ShimError;
-use crate::files::{EXIT_FILE, FolderLock, IDENTITY_FILE, read_json, try_lock, write_json};
+use crate::files::{EXIT_FILE, FolderLock, IDENTITY_FILE, lock, read_json, write_json};
 use crate::log_ring::LogRing;
 use crate::process::{NonceMark, boot_id, nonce_mark, now, reference, stat};
 use crate::record::{ExitRecord, Identity};
@@ -32,8 +32,7 @@ const SWEEP_STEP: Duration = Duration::from_millis(20);
 pub fn adopt(state_dir: &Path) -> Result<(), ShimError> {
     close_inherited_files();
     let spec = ShimSpec::read(state_dir)?;
-    let lock =
-        try_lock(state_dir)?.ok_or_else(|| ShimError::AlreadySupervised(state_dir.to_owned()))?;
+    let lock = lock(state_dir)?;
     let boot = boot_id().map_err(|source| ShimError::System {
         call: "boot_id",
         source,

@@ -103,8 +103,36 @@ pub fn write_atomic(path: &Path, content: &[u8]) -> io::Result<()> {
 }
 
 /// Proof that no other shim serves a folder; released by the kernel when the holder dies.
+///
+/// Dropping it only closes this process's descriptor: a forked child that still has the same open
+/// file keeps the lock. That is how an adopting shim hands it to its background part.
 #[derive(Debug)]
-pub struct FolderLock(#[expect(dead_code, reason = "holding the file open is the lock")] File);
+pub struct FolderLock(File);
+
+impl FolderLock {
+    /// Gives the lock up at once, even while another thread's freshly forked child still has a
+    /// copy of the descriptor.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn release(self) -> Result<(), ShimError> {
+        flock(&self.0, FlockOperation::Unlock).map_err(ShimError::system("flock"))
+    }
+}
+
+/// Takes the lock of a folder, waiting a moment for somebody who only looks whether it is taken.
+///
+/// # Errors
+/// [`ShimError::AlreadySupervised`] when a living shim holds it.
+pub fn lock(state_dir: &Path) -> Result<FolderLock, ShimError> {
+    for _ in 0..20 {
+        if let Some(lock) = try_lock(state_dir)? {
+            return Ok(lock);
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    Err(ShimError::AlreadySupervised(state_dir.to_owned()))
+}
 
 /// Takes the lock of a folder; `None` when a living shim holds it.
 ///

@@ -12,6 +12,10 @@ fn main() -> ExitCode {
         say(concat!("koi-shim ", env!("CARGO_PKG_VERSION")));
         return ExitCode::SUCCESS;
     }
+    if words == [Some("--build-id")] {
+        say(koi_core::build::BUILD_ID);
+        return ExitCode::SUCCESS;
+    }
     let (action, folder) = match (words.as_slice(), arguments.get(2)) {
         ([Some(action @ ("run" | "adopt")), Some("--state-dir"), _], Some(folder)) => {
             (*action, PathBuf::from(folder))

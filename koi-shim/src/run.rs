@@ -7,7 +7,7 @@ use crate::control::ControlSocket;
 use crate::daemon::{SignalFile, close_inherited_files, daemonize};
 use crate::engine::{log_path, spawn};
 use crate::error::ShimError;
-use crate::files::{EXIT_FILE, IDENTITY_FILE, try_lock, write_json};
+use crate::files::{EXIT_FILE, IDENTITY_FILE, lock, write_json};
 use crate::log_ring::LogRing;
 use crate::process::{boot_id, now, reference};
 use crate::record::{ExitRecord, Identity, ProcessRef, StopRequest};
@@ -38,8 +38,7 @@ pub fn run(state_dir: &Path) -> Result<(), ShimError> {
 }
 
 fn start(state_dir: &Path, spec: ShimSpec) -> Result<Supervisor, ShimError> {
-    let lock =
-        try_lock(state_dir)?.ok_or_else(|| ShimError::AlreadySupervised(state_dir.to_owned()))?;
+    let lock = lock(state_dir)?;
     let signals = SignalFile::open()?;
     let socket = ControlSocket::bind(state_dir)?;
     let path = log_path(state_dir, &spec);

@@ -28,7 +28,7 @@ use crate::tree::{OwnedTree, signal_exactly};
 
 /// Between looks at a log that grows, and at one that does not.
 const LOG_BUSY: Duration = Duration::from_secs(1);
-const LOG_QUIET: Duration = Duration::from_secs(4);
+const LOG_QUIET: Duration = Duration::from_secs(2);
 
 /// The watched first process of the engine.
 #[derive(Debug)]

@@ -8,7 +8,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use koi_shim::ShimError;
-use koi_shim::files::{IDENTITY_FILE, SPEC_FILE, read_json, try_lock};
+use koi_shim::files::{IDENTITY_FILE, SPEC_FILE, lock, read_json, try_lock};
 use koi_shim::process::boot_id;
 use koi_shim::record::{ExitRecord, Identity, Operation, Reply};
 use koi_shim::spec::ShimSpec;
@@ -92,12 +92,15 @@ async fn try_adopt(supervision: &Supervision, state_dir: &Path) -> Result<Adopte
     if let Ok(Reply::Ok) = ask(state_dir, &meta.nonce, Operation::Ping).await {
         return Ok(Adopted::Running(Box::new(process(state_dir, meta)?)));
     }
-    if try_lock(state_dir)?.is_none() {
-        // Either it finishes right now or it hangs; the record tells.
-        return Ok(match finished(state_dir, &meta)? {
-            Some(exit) => Adopted::Ended(Box::new(meta), Box::new(exit)),
-            None => Adopted::Unresponsive(Box::new(meta)),
-        });
+    match try_lock(state_dir)? {
+        Some(lock) => lock.release()?,
+        None => {
+            // Either it finishes right now or it hangs; the record tells.
+            return Ok(match finished(state_dir, &meta)? {
+                Some(exit) => Adopted::Ended(Box::new(meta), Box::new(exit)),
+                None => Adopted::Unresponsive(Box::new(meta)),
+            });
+        }
     }
     let boot = boot_id().map_err(|source| ShimError::System {
         call: "boot_id",
@@ -157,12 +160,11 @@ fn read_meta(state_dir: &Path) -> Result<ReplicaMeta, ShimError> {
 /// # Errors
 /// When a shim still holds it or it cannot be removed.
 pub fn forget(state_dir: &Path) -> Result<(), ShimError> {
-    let lock =
-        try_lock(state_dir)?.ok_or_else(|| ShimError::AlreadySupervised(state_dir.to_owned()))?;
+    let lock = lock(state_dir)?;
     let done = fs::remove_dir_all(state_dir).map_err(|source| ShimError::File {
         path: state_dir.to_owned(),
         source,
     });
-    drop(lock);
+    lock.release()?;
     done
 }

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use koi_shim::ShimError;
 use koi_shim::files::{
-    EXIT_FILE, IDENTITY_FILE, SHIM_LOG_FILE, SOCKET_FILE, SPEC_FILE, read_json, try_lock,
-    write_json,
+    EXIT_FILE, FolderLock, IDENTITY_FILE, SHIM_LOG_FILE, SOCKET_FILE, SPEC_FILE, read_json,
+    try_lock, write_json,
 };
 use koi_shim::process::boot_id;
 use koi_shim::record::{ExitRecord, Identity};
@@ -78,7 +78,13 @@ pub async fn launch(
     spec: &LaunchSpec,
 ) -> Result<ReplicaProcess, LaunchError> {
     let state_dir = supervision.folder(&spec.meta.replica_id);
-    prepare_folder(&state_dir, spec)?;
+    create_folder(&state_dir)?;
+    let lock = lock_in_time(&state_dir)
+        .await?
+        .ok_or_else(|| LaunchError::AlreadyRuns(spec.meta.replica_id.to_string()))?;
+    let prepared = prepare_folder(&state_dir, spec);
+    lock.release()?;
+    prepared?;
     run_shim(supervision, "run", &state_dir).await?;
     let path = state_dir.join(IDENTITY_FILE);
     let identity: Identity = read_json(&path)?.ok_or_else(|| ShimError::Damaged {
@@ -92,20 +98,35 @@ pub async fn launch(
     })
 }
 
+fn create_folder(state_dir: &Path) -> Result<(), ShimError> {
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(state_dir)
+        .map_err(|source| ShimError::File {
+            path: state_dir.to_owned(),
+            source,
+        })
+}
+
+/// The folder's lock; `None` when a shim holds it for longer than one needs to finish.
+async fn lock_in_time(state_dir: &Path) -> Result<Option<FolderLock>, ShimError> {
+    for _ in 0..20 {
+        if let Some(lock) = try_lock(state_dir)? {
+            return Ok(Some(lock));
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    Ok(None)
+}
+
 fn prepare_folder(state_dir: &Path, spec: &LaunchSpec) -> Result<(), LaunchError> {
     let file = |source| ShimError::File {
         path: state_dir.to_owned(),
         source,
     };
-    let name = || spec.meta.replica_id.to_string();
-    fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(state_dir)
-        .map_err(file)?;
-    let lock = try_lock(state_dir)?.ok_or_else(|| LaunchError::AlreadyRuns(name()))?;
     if is_unfinished(state_dir)? {
-        return Err(LaunchError::Unfinished(name()));
+        return Err(LaunchError::Unfinished(spec.meta.replica_id.to_string()));
     }
     for old in [
         IDENTITY_FILE,
@@ -122,7 +143,6 @@ fn prepare_folder(state_dir: &Path, spec: &LaunchSpec) -> Result<(), LaunchError
     ignore_missing(fs::rename(&log, log.with_extension("log.prev"))).map_err(file)?;
     write_json(&state_dir.join(REPLICA_FILE), &spec.meta)?;
     write_json(&state_dir.join(SPEC_FILE), &shim_spec(state_dir, spec))?;
-    drop(lock);
     Ok(())
 }
 

@@ -334,3 +334,24 @@ async fn a_program_that_is_missing_is_a_refusal_with_its_reason() {
     spec.argv = vec!["/bin/true".to_owned()];
     launch(&host.0, &spec).await.unwrap();
 }
+
+/// A lock that one launch looks at must not leak into the children another one forks.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn launches_side_by_side_do_not_disturb_each_other() {
+    let host = Host::new();
+    let launches: Vec<_> = (0..8)
+        .map(|index| {
+            let (supervision, spec) = (host.0.clone(), host.spec(index, "exec sleep 1000"));
+            tokio::spawn(async move { launch(&supervision, &spec).await })
+        })
+        .collect();
+    for launched in launches {
+        launched.await.unwrap().unwrap();
+    }
+    let found = adopt_all(&host.0).await.unwrap();
+    assert!(
+        found.iter().all(|o| matches!(o.found, Adopted::Running(_))),
+        "{found:?}"
+    );
+    assert_eq!(found.len(), 8);
+}

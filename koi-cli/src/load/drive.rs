@@ -250,8 +250,7 @@ impl Drive {
             if !again {
                 return timing;
             }
-            let elsewhere = lock(&self.endpoints).pick(None, Some(&endpoint.replica_id)).is_some();
-            if !elsewhere {
+            if !lock(&self.endpoints).has_other(&endpoint.replica_id) {
                 return timing;
             }
             lock(&self.minutes).open.retried += 1;

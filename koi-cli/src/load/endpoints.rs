@@ -89,6 +89,12 @@ impl Endpoints {
         &self.known
     }
 
+    /// True when another replica than this one is ready.
+    pub(super) fn has_other(&self, replica_id: &str) -> bool {
+        let Known::Ready(file) = &self.known else { return false };
+        file.endpoints.iter().any(|e| e.replica_id != replica_id)
+    }
+
     /// The endpoint for the next request and the model name, or nothing when none is ready. A session
     /// stays with its endpoint as long as that is ready; `avoid` is the replica that did not answer.
     pub(super) fn pick(&mut self, session: Option<u64>, avoid: Option<&str>) -> Option<(Endpoint, String)> {

@@ -159,7 +159,9 @@ async fn an_unanswered_request_is_tried_once_elsewhere() {
     let folder = Folder::new("retry");
     folder.publish(&[engine(Answer::Nothing).await, engine(Answer::Whole).await]);
     let m = folder.run(Pace::Closed { concurrency: 1 }, Duration::from_secs(2)).await;
-    assert!(m.retried >= 2 && m.finished > m.retried && m.n_failed() == 0, "{m:?}");
+    assert!(m.retried >= 2 && m.n_failed() == 0, "{m:?}");
+    // A retry does not distort the shares: every other request goes to the dead endpoint first.
+    assert!(m.finished >= 2 * m.retried - 2, "{m:?}");
 }
 
 #[tokio::test]

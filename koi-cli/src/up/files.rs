@@ -25,8 +25,14 @@ pub(super) struct Input<'a> {
     pub(super) listen: SocketAddr,
     /// Seconds between ticks.
     pub(super) tick_interval_s: u64,
-    /// A database of the user's own.
-    pub(super) database_url: Option<String>,
+    /// The database: the user's own, or [`private_database`].
+    pub(super) database_url: String,
+}
+
+/// The private Postgres of a data directory, as `koi-server postgres` runs it. Named explicitly: a
+/// server without a database would start one as its own child.
+pub(super) fn private_database(data: &DataDir) -> String {
+    format!("postgres://koi@localhost/koi?host={}", data.path().join("postgres/run").display())
 }
 
 #[derive(Serialize)]
@@ -34,8 +40,7 @@ struct ServerSettings {
     listen: String,
     metrics_listen: String,
     data_dir: PathBuf,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    database_url: Option<String>,
+    database_url: String,
     tick_interval_s: u64,
     canary_window_s: u64,
     endpoints_dir: PathBuf,
@@ -198,7 +203,7 @@ mod tests {
             fleet: &fleet,
             listen: "127.0.0.1:7410".parse().unwrap(),
             tick_interval_s: 30,
-            database_url: None,
+            database_url: private_database(&data),
         };
         let written = write(&input).unwrap();
         assert_eq!(written.agents.len(), 6);
@@ -220,7 +225,8 @@ mod tests {
         let inventory: SimGpuInventory = serde_json::from_slice(&std::fs::read(inventory).unwrap()).unwrap();
         assert_eq!((inventory.gpus.len(), inventory.gpu_type.as_str()), (8, "H100"));
         let server: toml::Table = std::fs::read_to_string(&written.server).unwrap().parse().unwrap();
-        assert_eq!((server["tick_interval_s"].as_integer(), server.get("database_url")), (Some(30), None));
+        assert_eq!(server["tick_interval_s"].as_integer(), Some(30));
+        assert!(server["database_url"].as_str().is_some_and(|u| u.ends_with("/postgres/run")));
         std::fs::remove_dir_all(&dir).unwrap();
     }
 }

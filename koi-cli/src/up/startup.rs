@@ -66,7 +66,6 @@ fn gather<T>(prefix: &str, result: anyhow::Result<T>, bad: &mut Violations) -> a
             let file = failure.message.split(": ").next().unwrap_or_default();
             let file = if prefix.is_empty() { file } else { prefix };
             let rename = |v: FieldViolation| FieldViolation { field: format!("{file}: {}", v.field), ..v };
-            bad.extend("", vec![]);
             for v in failure.violations.into_iter().map(rename) {
                 bad.add(v.field, v.message);
             }
@@ -236,7 +235,7 @@ fn write_files(cluster: &Cluster, plan: &Plan, args: &UpArgs) -> anyhow::Result<
         fleet: &plan.fleet,
         listen,
         tick_interval_s: args.tick_interval.as_secs(),
-        database_url: std::env::var("KOI_DATABASE_URL").ok(),
+        database_url: std::env::var("KOI_DATABASE_URL").unwrap_or_else(|_| files::private_database(&cluster.data)),
     };
     let written = files::write(&input)?;
     let settings: Vec<PathBuf> = written.agents.iter().map(|(_, path)| path.clone()).collect();
@@ -248,7 +247,7 @@ fn write_files(cluster: &Cluster, plan: &Plan, args: &UpArgs) -> anyhow::Result<
 }
 
 fn postgres(cluster: &Cluster, programs: &Programs) -> ChildSpec {
-    let folder = cluster.data.join("postgres").into_os_string();
+    let folder = cluster.data.path().as_os_str().to_owned();
     ChildSpec {
         name: "postgres".into(),
         role: Role::Postgres,

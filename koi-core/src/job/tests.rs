@@ -1,3 +1,5 @@
+//! Tests of job specs: every problem at once, with the field and the fix.
+
 use serde_json::{Value, json};
 
 use super::draft::{JobDraft, check_document, check_model_id};
@@ -50,13 +52,13 @@ fn defaults_are_the_documented_ones() {
     let job = check_document(&online(), NOW).unwrap();
     assert_eq!(job.tenant.as_str(), "default");
     assert_eq!((job.engine, job.priority), (EngineName::Vllm, 5));
-    assert_eq!(job.preference.weights, [0.10, 0.35, 0.35, 0.10, 0.10]);
+    assert_eq!(format!("{:?}", job.preference.weights), "[0.1, 0.35, 0.35, 0.1, 0.1]");
     assert!((job.preference.tau - 0.10).abs() < 1e-12);
     let c = &job.constraints;
     assert_eq!((c.min_replicas, c.max_replicas, c.min_available), (1, 8, 1));
     assert!(!c.spot_allowed && !c.allow_gap);
     let batch = check_document(&batch(), NOW).unwrap();
-    assert_eq!(batch.preference.weights, [0.35, 0.05, 0.05, 0.35, 0.20]);
+    assert_eq!(format!("{:?}", batch.preference.weights), "[0.35, 0.05, 0.05, 0.35, 0.2]");
     assert!(batch.constraints.spot_allowed);
     assert_eq!(batch.constraints.min_available, 0);
     let deadline = NOW.plus_seconds(7200);

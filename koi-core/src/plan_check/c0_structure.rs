@@ -37,10 +37,21 @@ pub(super) fn check(draft: &PlanDraft, findings: &mut Findings) {
 fn check_action(action: &PlanAction, findings: &mut Findings) {
     let job = action.job;
     if action.rationale.chars().count() > RATIONALE_MAX {
-        findings.add("C0-SIZE", job, format!("rationale has more than {RATIONALE_MAX} characters"));
+        findings.add(
+            "C0-SIZE",
+            job,
+            format!("rationale has more than {RATIONALE_MAX} characters"),
+        );
     }
-    if action.target_tps.is_some_and(|t| !(t.is_finite() && t >= 0.0)) {
-        findings.add("C0-NUMBER", job, "target_tps must be finite and not negative");
+    if action
+        .target_tps
+        .is_some_and(|t| !(t.is_finite() && t >= 0.0))
+    {
+        findings.add(
+            "C0-NUMBER",
+            job,
+            "target_tps must be finite and not negative",
+        );
     }
     let name = action.kind.name();
     match (&action.ladder, action.kind.has_ladder()) {
@@ -49,12 +60,20 @@ fn check_action(action: &PlanAction, findings: &mut Findings) {
         (Some(ladder), true) => check_ladder(action, ladder, findings),
         (None, false) => {
             if !action.slots.is_empty() || action.promise.is_some() {
-                findings.add("C0-LADDER", job, format!("{name} takes neither slots nor promise"));
+                findings.add(
+                    "C0-LADDER",
+                    job,
+                    format!("{name} takes neither slots nor promise"),
+                );
             }
         }
     }
     if action.swap_reason.is_some() != (action.kind == ActionKind::Swap) {
-        findings.add("C0-REASON", job, "a swap has a reason, and only a swap has one");
+        findings.add(
+            "C0-REASON",
+            job,
+            "a swap has a reason, and only a swap has one",
+        );
     }
 }
 
@@ -68,12 +87,15 @@ fn check_ladder(action: &PlanAction, ladder: &Ladder, findings: &mut Findings) {
     let counts: Vec<u32> = ladder.ranks.iter().map(|r| r.n_replicas).collect();
     let total = counts.iter().map(|n| u64::from(*n)).sum::<u64>();
     if counts.contains(&0) || total > u64::from(REPLICAS_MAX) {
-        let detail = format!("replicas {counts:?}: each at least 1, together at most {REPLICAS_MAX}");
+        let detail =
+            format!("replicas {counts:?}: each at least 1, together at most {REPLICAS_MAX}");
         findings.add("C0-RANKS", job, detail);
         return;
     }
-    let wanted: BTreeSet<(u32, u32)> =
-        (0_u32..).zip(&counts).flat_map(|(rank, n)| (0..*n).map(move |i| (rank, i))).collect();
+    let wanted: BTreeSet<(u32, u32)> = (0_u32..)
+        .zip(&counts)
+        .flat_map(|(rank, n)| (0..*n).map(move |i| (rank, i)))
+        .collect();
     let given: BTreeSet<(u32, u32)> = action.slots.iter().map(|s| (s.rank, s.index)).collect();
     if given != wanted || action.slots.len() != wanted.len() {
         let detail = format!(
@@ -88,7 +110,11 @@ fn check_ladder(action: &PlanAction, ladder: &Ladder, findings: &mut Findings) {
             if promise.ranks.len() == ladder.ranks.len()
                 && promise.bands.len() == ladder.ranks.len() => {}
         Some(_) => {
-            findings.add("C0-PROMISE", job, "a promise has one prediction and one band per rank");
+            findings.add(
+                "C0-PROMISE",
+                job,
+                "a promise has one prediction and one band per rank",
+            );
         }
         None => findings.add("C0-PROMISE", job, "a ladder needs a promise"),
     }

@@ -12,11 +12,19 @@ pub(super) fn check(checked: &Checked<'_>, findings: &mut Findings) {
             continue;
         };
         check_state(action, job, findings);
-        let named = action.ladder.iter().flat_map(|l| &l.ranks).map(|r| r.mechanism_id.as_deref());
+        let named = action
+            .ladder
+            .iter()
+            .flat_map(|l| &l.ranks)
+            .map(|r| r.mechanism_id.as_deref());
         for id in named.chain([action.mechanism_id.as_deref()]).flatten() {
             if checked.context.causal.mechanism(id).is_none() {
                 let shown: String = id.chars().take(80).collect();
-                findings.add("C1-MECHANISM", action.job, format!("no mechanism is called {shown:?}"));
+                findings.add(
+                    "C1-MECHANISM",
+                    action.job,
+                    format!("no mechanism is called {shown:?}"),
+                );
             }
         }
     }

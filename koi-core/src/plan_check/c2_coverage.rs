@@ -34,7 +34,9 @@ pub(super) fn fill(draft: &mut PlanDraft, snapshot: &Snapshot) {
     for job in snapshot.visible_jobs() {
         if !draft.actions.iter().any(|a| a.job == job.id) {
             let rationale = "the plan does not speak of this job: left as it is".to_owned();
-            draft.actions.push(leave_alone(job.id, &job.state, rationale));
+            draft
+                .actions
+                .push(leave_alone(job.id, &job.state, rationale));
         }
     }
     draft.actions.sort_by_key(|a| a.job);

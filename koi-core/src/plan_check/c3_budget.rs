@@ -10,7 +10,11 @@ use crate::plan::PlanAction;
 
 pub(super) fn check(checked: &Checked<'_>, findings: &mut Findings) {
     for action in checked.actions.iter().filter(|a| a.budget_ref.is_some()) {
-        findings.add("C3-SLICE", action.job, "names a budget slice, and there is no budget book");
+        findings.add(
+            "C3-SLICE",
+            action.job,
+            "names a budget slice, and there is no budget book",
+        );
     }
     for (action, ladder, job) in checked.ladder_actions() {
         let constraints = &job.spec.constraints;
@@ -31,7 +35,10 @@ pub(crate) fn place_refusal(
     if c.denied_environments.contains(environment)
         || !(c.allowed_environments.is_empty() || c.allowed_environments.contains(environment))
     {
-        return Some(("C3-ENVIRONMENT", format!("the job does not allow {environment}")));
+        return Some((
+            "C3-ENVIRONMENT",
+            format!("the job does not allow {environment}"),
+        ));
     }
     if c.denied_gpu_types.contains(gpu)
         || !(c.allowed_gpu_types.is_empty() || c.allowed_gpu_types.contains(gpu))
@@ -39,7 +46,10 @@ pub(crate) fn place_refusal(
         return Some(("C3-GPU-TYPE", format!("the job does not allow {gpu}")));
     }
     if environment.market == Market::Spot && !c.spot_allowed {
-        return Some(("C3-SPOT", format!("{environment} is spot and the job has spot_allowed: false")));
+        return Some((
+            "C3-SPOT",
+            format!("{environment} is spot and the job has spot_allowed: false"),
+        ));
     }
     None
 }
@@ -53,11 +63,15 @@ fn check_place(action: &PlanAction, rank: &Rank, c: &Constraints, findings: &mut
 fn check_amounts(action: &PlanAction, ladder: &Ladder, c: &Constraints, findings: &mut Findings) {
     let n = ladder.n_replicas();
     if !(c.min_replicas..=c.max_replicas).contains(&n) {
-        let detail =
-            format!("{n} replicas, the job allows {} to {}", c.min_replicas, c.max_replicas);
+        let detail = format!(
+            "{n} replicas, the job allows {} to {}",
+            c.min_replicas, c.max_replicas
+        );
         findings.add("C3-REPLICAS", action.job, detail);
     }
-    let Some(limit) = c.max_usd_per_hour else { return };
+    let Some(limit) = c.max_usd_per_hour else {
+        return;
+    };
     match action.promise.as_ref().and_then(|p| p.usd_per_hour) {
         Some(usd) if usd <= limit => {}
         Some(usd) => {

@@ -10,14 +10,20 @@ use crate::planner::standing::{is_braked, standing};
 fn is_voluntary(checked: &Checked<'_>, action: &PlanAction) -> bool {
     let disturbs = matches!(action.kind, ActionKind::Swap | ActionKind::Preempt);
     let forced = || {
-        checked.job(action).is_some_and(|job| standing(checked.snapshot, job).is_forced())
+        checked
+            .job(action)
+            .is_some_and(|job| standing(checked.snapshot, job).is_forced())
     };
     disturbs && (action.kind == ActionKind::Preempt || !forced())
 }
 
 pub(super) fn check(checked: &Checked<'_>, findings: &mut Findings) {
     let budget = checked.snapshot.state.slow.swap_budget;
-    let voluntary = checked.actions.iter().filter(|a| is_voluntary(checked, a)).count();
+    let voluntary = checked
+        .actions
+        .iter()
+        .filter(|a| is_voluntary(checked, a))
+        .count();
     if voluntary > budget as usize {
         let detail =
             format!("{voluntary} voluntary swaps and preemptions, this tick allows {budget}");

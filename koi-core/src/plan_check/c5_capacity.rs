@@ -23,11 +23,17 @@ pub(super) fn check(checked: &Checked<'_>, findings: &mut Findings) {
     let mut used: BTreeSet<&str> = BTreeSet::new();
     for (action, ladder, job) in checked.ladder_actions() {
         for slot in &action.slots {
-            let Some(rank) = ladder.ranks.get(slot.rank as usize) else { continue };
+            let Some(rank) = ladder.ranks.get(slot.rank as usize) else {
+                continue;
+            };
             check_host(checked, (action, job), (slot, rank), findings);
             for uuid in &slot.gpu_uuids {
                 if !used.insert(uuid) {
-                    findings.add("C5-TWICE", action.job, format!("device {uuid} is used twice"));
+                    findings.add(
+                        "C5-TWICE",
+                        action.job,
+                        format!("device {uuid} is used twice"),
+                    );
                 }
                 if let Some(holder) = holders.get(uuid.as_str()) {
                     let detail = format!("device {uuid} is reserved by {holder}");
@@ -51,26 +57,45 @@ fn check_host(
     };
     let width = rank.gpus_per_replica() as usize;
     if slot.gpu_uuids.len() != width {
-        bad("C5-WIDTH", format!("{} devices, tp × pp needs {width}", slot.gpu_uuids.len()));
+        bad(
+            "C5-WIDTH",
+            format!("{} devices, tp × pp needs {width}", slot.gpu_uuids.len()),
+        );
     }
     let Some(host) = checked.snapshot.state.hosts.get(&slot.host) else {
         return bad("C5-HOST", format!("there is no host {}", slot.host));
     };
     if !checked.snapshot.takes_work(host) {
-        bad("C5-HOST", format!("host {} takes no work: {}", slot.host, why_closed(checked, host)));
+        bad(
+            "C5-HOST",
+            format!(
+                "host {} takes no work: {}",
+                slot.host,
+                why_closed(checked, host)
+            ),
+        );
     }
     let facts = &host.facts;
     if facts.environment != rank.environment || facts.instance_type != rank.instance_type {
-        bad("C5-PLACE", format!("host {} is not where the rank says", slot.host));
+        bad(
+            "C5-PLACE",
+            format!("host {} is not where the rank says", slot.host),
+        );
     }
     if !facts.engines.iter().any(|e| e.engine == job.spec.engine) {
         let engine = job.spec.engine.name();
-        bad("C5-ENGINE", format!("host {} has no engine {engine}", slot.host));
+        bad(
+            "C5-ENGINE",
+            format!("host {} has no engine {engine}", slot.host),
+        );
     }
     for uuid in &slot.gpu_uuids {
         if !facts.gpus.iter().any(|g| &g.uuid == uuid) {
             let shown: String = uuid.chars().take(80).collect();
-            bad("C5-DEVICE", format!("host {} has no device {shown:?}", slot.host));
+            bad(
+                "C5-DEVICE",
+                format!("host {} has no device {shown:?}", slot.host),
+            );
         }
     }
 }

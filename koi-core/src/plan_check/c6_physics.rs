@@ -21,7 +21,12 @@ struct Exam<'a> {
 pub(super) fn check(checked: &Checked<'_>, findings: &mut Findings) {
     for (action, ladder, job) in checked.ladder_actions() {
         for rank in ladder.ranks.iter().enumerate() {
-            let exam = Exam { checked, action, job, rank };
+            let exam = Exam {
+                checked,
+                action,
+                job,
+                rank,
+            };
             exam.split(findings);
             exam.domains(findings);
             exam.memory(findings);
@@ -32,7 +37,11 @@ pub(super) fn check(checked: &Checked<'_>, findings: &mut Findings) {
 
 impl Exam<'_> {
     fn bad(&self, findings: &mut Findings, code: &str, detail: &str) {
-        findings.add(code, self.action.job, format!("rank {}: {detail}", self.rank.0));
+        findings.add(
+            code,
+            self.action.job,
+            format!("rank {}: {detail}", self.rank.0),
+        );
     }
 
     fn split(&self, findings: &mut Findings) {
@@ -44,7 +53,10 @@ impl Exam<'_> {
         if let Err(reason) = model.legal_pp(shape.pp) {
             self.bad(findings, "C6-PP", &reason);
         } else if !model.layers.is_multiple_of(shape.pp) {
-            let detail = format!("pp={} does not divide the {} layers", shape.pp, model.layers);
+            let detail = format!(
+                "pp={} does not divide the {} layers",
+                shape.pp, model.layers
+            );
             self.bad(findings, "C6-PP", &detail);
         }
         if let Err(reason) = model.legal_ep(shape.ep, shape.tp) {
@@ -62,7 +74,11 @@ impl Exam<'_> {
             }
             Err(violations) => {
                 for v in violations {
-                    self.bad(findings, "C6-DOMAIN", &format!("{}: {}", v.field, v.message));
+                    self.bad(
+                        findings,
+                        "C6-DOMAIN",
+                        &format!("{}: {}", v.field, v.message),
+                    );
                 }
             }
         }
@@ -91,10 +107,19 @@ impl Exam<'_> {
     /// Engine versions on the hosts of the rank's slots, each once.
     fn versions(&self) -> std::collections::BTreeSet<&str> {
         let hosts = &self.checked.snapshot.state.hosts;
-        let slots = self.action.slots.iter().filter(|s| s.rank as usize == self.rank.0);
+        let slots = self
+            .action
+            .slots
+            .iter()
+            .filter(|s| s.rank as usize == self.rank.0);
         slots
             .filter_map(|s| hosts.get(&s.host))
-            .flat_map(|h| h.facts.engines.iter().filter(|e| e.engine == self.job.spec.engine))
+            .flat_map(|h| {
+                h.facts
+                    .engines
+                    .iter()
+                    .filter(|e| e.engine == self.job.spec.engine)
+            })
             .map(|e| e.version.as_str())
             .collect()
     }
@@ -103,7 +128,10 @@ impl Exam<'_> {
         let context = self.checked.context;
         let configuration = &self.rank.1.configuration;
         let engine = self.job.spec.engine.name();
-        if configuration.get("engine_name").is_none_or(|v| v.to_string() != engine) {
+        if configuration
+            .get("engine_name")
+            .is_none_or(|v| v.to_string() != engine)
+        {
             let detail = format!("the configuration is not for engine {engine}");
             self.bad(findings, "C6-ENGINE-NAME", &detail);
         }

@@ -23,7 +23,11 @@ fn world() -> World {
 }
 
 fn of(draft: &mut PlanDraft, n: u128) -> &mut PlanAction {
-    draft.actions.iter_mut().find(|a| a.job == job_id(n)).unwrap()
+    draft
+        .actions
+        .iter_mut()
+        .find(|a| a.job == job_id(n))
+        .unwrap()
 }
 
 /// The action of the waiting job.
@@ -59,7 +63,10 @@ fn corrupt(code: &str, spoil: impl FnOnce(&mut World, &mut PlanDraft)) {
     assert_eq!(place(&mut draft).kind, ActionKind::Place);
     spoil(&mut world, &mut draft);
     let found = violations(&world, draft, &context());
-    assert!(found.iter().any(|v| v.code == code), "{code} not among {found:#?}");
+    assert!(
+        found.iter().any(|v| v.code == code),
+        "{code} not among {found:#?}"
+    );
     assert!(found.iter().all(|v| !v.detail.is_empty()));
 }
 
@@ -70,35 +77,55 @@ fn a_sound_plan_passes_and_covers_every_visible_job() {
     assert_eq!(plan.snapshot_hash(), world.snapshot.hash());
     let empty = check(PlanDraft::default(), &world.snapshot, &context()).unwrap();
     let kinds: Vec<ActionKind> = empty.actions().iter().map(|a| a.kind).collect();
-    assert_eq!(kinds, [ActionKind::Defer, ActionKind::Keep], "C2 fills in what is omitted");
+    assert_eq!(
+        kinds,
+        [ActionKind::Defer, ActionKind::Keep],
+        "C2 fills in what is omitted"
+    );
 }
 
 #[test]
 fn c0_structure() {
     corrupt("C0-SIZE", |_, d| place(d).rationale = "x".repeat(5_000));
     corrupt("C0-NUMBER", |_, d| d.objective = f64::NAN);
-    corrupt("C0-NUMBER", |_, d| place(d).target_tps = Some(f64::INFINITY));
+    corrupt("C0-NUMBER", |_, d| {
+        place(d).target_tps = Some(f64::INFINITY)
+    });
     corrupt("C0-DUPLICATE", |_, d| d.actions.push(d.actions[0].clone()));
     corrupt("C0-LADDER", |_, d| place(d).ladder = None);
     corrupt("C0-LADDER", |_, d| place(d).kind = ActionKind::Defer);
-    corrupt("C0-REASON", |_, d| place(d).swap_reason = Some(SwapReason::Migrate));
-    corrupt("C0-RANKS", |_, d| place(d).ladder.as_mut().unwrap().ranks.clear());
-    corrupt("C0-RANKS", |_, d| place(d).ladder.as_mut().unwrap().ranks[0].n_replicas = u32::MAX);
+    corrupt("C0-REASON", |_, d| {
+        place(d).swap_reason = Some(SwapReason::Migrate)
+    });
+    corrupt("C0-RANKS", |_, d| {
+        place(d).ladder.as_mut().unwrap().ranks.clear()
+    });
+    corrupt("C0-RANKS", |_, d| {
+        place(d).ladder.as_mut().unwrap().ranks[0].n_replicas = u32::MAX
+    });
     corrupt("C0-SLOTS", |_, d| drop(place(d).slots.pop()));
     corrupt("C0-SLOTS", |_, d| place(d).slots[1].index = 0);
     corrupt("C0-PROMISE", |_, d| place(d).promise = None);
-    corrupt("C0-PROMISE", |_, d| place(d).promise.as_mut().unwrap().bands.clear());
+    corrupt("C0-PROMISE", |_, d| {
+        place(d).promise.as_mut().unwrap().bands.clear()
+    });
 }
 
 #[test]
 fn c1_legality() {
     corrupt("C1-JOB", |_, d| place(d).job = job_id(99));
     corrupt("C1-JOB", |w, _| {
-        w.job_mut(job_id(1)).state = JobState::Finished { reason: "cancelled".to_owned() };
+        w.job_mut(job_id(1)).state = JobState::Finished {
+            reason: "cancelled".to_owned(),
+        };
     });
-    corrupt("C1-STATE", |w, _| w.job_mut(job_id(1)).state = JobState::Running);
+    corrupt("C1-STATE", |w, _| {
+        w.job_mut(job_id(1)).state = JobState::Running
+    });
     corrupt("C1-STATE", |_, d| of(d, 2).kind = ActionKind::Defer);
-    corrupt("C1-MECHANISM", |_, d| place(d).mechanism_id = Some("M_nobody".to_owned()));
+    corrupt("C1-MECHANISM", |_, d| {
+        place(d).mechanism_id = Some("M_nobody".to_owned())
+    });
     corrupt("C1-ROLLOUT", |w, d| {
         make_swap(d);
         let job = w.job_mut(job_id(2));
@@ -106,7 +133,7 @@ fn c1_legality() {
             kind: RolloutKind::Canary,
             target: job.active.clone().unwrap(),
             ready_at: None,
-            deadline: w.snapshot.now,
+            deadline: crate::planner::test_world::NOW,
             reason: "test".to_owned(),
         });
     });
@@ -114,13 +141,21 @@ fn c1_legality() {
 
 #[test]
 fn c3_budget() {
-    corrupt("C3-SLICE", |_, d| place(d).budget_ref = Some("slice-1".to_owned()));
+    corrupt("C3-SLICE", |_, d| {
+        place(d).budget_ref = Some("slice-1".to_owned())
+    });
     let rank_environment = |d: &mut PlanDraft| {
-        place(d).ladder.as_ref().unwrap().ranks[0].environment.clone()
+        place(d).ladder.as_ref().unwrap().ranks[0]
+            .environment
+            .clone()
     };
     corrupt("C3-ENVIRONMENT", |w, d| {
         let e = rank_environment(d);
-        w.job_mut(job_id(1)).spec.constraints.denied_environments.insert(e);
+        w.job_mut(job_id(1))
+            .spec
+            .constraints
+            .denied_environments
+            .insert(e);
     });
     corrupt("C3-GPU-TYPE", |w, _| {
         w.job_mut(job_id(1)).spec.constraints.allowed_gpu_types = BTreeSet::from(["B300".into()]);
@@ -130,7 +165,9 @@ fn c3_budget() {
         let rank = &mut place(d).ladder.as_mut().unwrap().ranks[0];
         rank.environment.market = crate::environment::Market::Spot;
     });
-    corrupt("C3-REPLICAS", |w, _| w.job_mut(job_id(1)).spec.constraints.min_replicas = 9);
+    corrupt("C3-REPLICAS", |w, _| {
+        w.job_mut(job_id(1)).spec.constraints.min_replicas = 9
+    });
     corrupt("C3-USD", |w, _| {
         w.job_mut(job_id(1)).spec.constraints.max_usd_per_hour = Some(0.01);
     });
@@ -149,7 +186,9 @@ fn c4_swap_budget() {
     corrupt("C4-BRAKE", |w, d| {
         make_swap(d);
         for host in ["h100-a", "h100-b", "a100-a"] {
-            w.snapshot.liveness.insert(host.parse().unwrap(), Liveness::Unreachable);
+            w.snapshot
+                .liveness
+                .insert(host.parse().unwrap(), Liveness::Unreachable);
         }
     });
 }
@@ -158,25 +197,53 @@ fn c4_swap_budget() {
 fn c5_capacity() {
     corrupt("C5-TWICE", |_, d| {
         let slots = &mut place(d).slots;
-        slots[1] = crate::plan::Slot { index: 1, ..slots[0].clone() };
+        slots[1] = crate::plan::Slot {
+            index: 1,
+            ..slots[0].clone()
+        };
     });
     corrupt("C5-RESERVED", |w, d| {
-        let held = w.snapshot.state.replicas.values().next().unwrap().gpu_uuids.clone();
+        let held = w
+            .snapshot
+            .state
+            .replicas
+            .values()
+            .next()
+            .unwrap()
+            .gpu_uuids
+            .clone();
         place(d).slots[0].gpu_uuids = held;
     });
     corrupt("C5-WIDTH", |_, d| drop(place(d).slots[0].gpu_uuids.pop()));
-    corrupt("C5-HOST", |_, d| place(d).slots[0].host = "nowhere".parse().unwrap());
-    corrupt("C5-HOST", |w, d| w.host_mut(place(d).slots[0].host.as_str()).cordoned = true);
+    corrupt("C5-HOST", |_, d| {
+        place(d).slots[0].host = "nowhere".parse().unwrap()
+    });
+    corrupt("C5-HOST", |w, d| {
+        w.host_mut(place(d).slots[0].host.as_str()).cordoned = true
+    });
     corrupt("C5-PLACE", |_, d| {
         place(d).ladder.as_mut().unwrap().ranks[0].instance_type = "other".to_owned();
     });
     corrupt("C5-ENGINE", |w, d| {
-        w.host_mut(place(d).slots[0].host.as_str()).facts.engines.clear();
+        w.host_mut(place(d).slots[0].host.as_str())
+            .facts
+            .engines
+            .clear();
     });
-    corrupt("C5-DEVICE", |_, d| place(d).slots[0].gpu_uuids[0] = "GPU-unknown".to_owned());
+    corrupt("C5-DEVICE", |_, d| {
+        place(d).slots[0].gpu_uuids[0] = "GPU-unknown".to_owned()
+    });
     corrupt("C5-ENVIRONMENT", |w, d| {
-        let e = place(d).ladder.as_ref().unwrap().ranks[0].environment.clone();
-        for host in w.snapshot.state.hosts.values_mut().filter(|h| h.facts.environment == e) {
+        let e = place(d).ladder.as_ref().unwrap().ranks[0]
+            .environment
+            .clone();
+        for host in w
+            .snapshot
+            .state
+            .hosts
+            .values_mut()
+            .filter(|h| h.facts.environment == e)
+        {
             host.cordoned = true;
         }
     });
@@ -187,27 +254,48 @@ fn c6_physics() {
     corrupt("C6-TP", |_, d| set_knob(place(d), "tp", 3.into()));
     corrupt("C6-PP", |_, d| set_knob(place(d), "pp", 5.into()));
     corrupt("C6-EP", |_, d| set_knob(place(d), "ep", 2.into()));
-    corrupt("C6-DOMAIN", |_, d| set_knob(place(d), "max_num_seqs", 1_000_000.into()));
+    corrupt("C6-DOMAIN", |_, d| {
+        set_knob(place(d), "max_num_seqs", 1_000_000.into())
+    });
     corrupt("C6-DOMAIN", |_, d| set_knob(place(d), "made_up", 1.into()));
     corrupt("C6-GPU-TYPE", |_, d| {
-        place(d).ladder.as_mut().unwrap().ranks[0].environment.gpu_type = "Z9".to_owned();
+        place(d).ladder.as_mut().unwrap().ranks[0]
+            .environment
+            .gpu_type = "Z9".to_owned();
     });
-    corrupt("C6-VRAM", |_, d| set_knob(place(d), "gpu_memory_utilization", 0.1.into()));
+    corrupt("C6-VRAM", |_, d| {
+        set_knob(place(d), "gpu_memory_utilization", 0.1.into())
+    });
     corrupt("C6-ENGINE", |w, d| {
         let host = w.host_mut(place(d).slots[0].host.as_str());
         host.facts.engines[0].version = "9.9.9".to_owned();
     });
-    corrupt("C6-ENGINE-NAME", |_, d| set_knob(place(d), "engine_name", "vllm".into()));
+    corrupt("C6-ENGINE-NAME", |_, d| {
+        set_knob(place(d), "engine_name", "vllm".into())
+    });
 }
 
 /// A knob whose flag came later than the engine on the host.
 #[test]
 fn c6_flag() {
     let embedded = Catalog::embedded_text();
-    let late = embedded.engine_vllm.replacen("since = \"0.32.0\"", "since = \"0.32.9\"", 1);
-    let catalog = Catalog::load(&CatalogText { engine_vllm: &late, ..embedded }).unwrap();
+    let late = embedded
+        .engine_vllm
+        .replacen("since = \"0.32.0\"", "since = \"0.32.9\"", 1);
+    let catalog = Catalog::load(&CatalogText {
+        engine_vllm: &late,
+        ..embedded
+    })
+    .unwrap();
     let world = world();
-    let found = violations(&world, world.plan(), &PlanningContext { catalog: &catalog, ..context() });
+    let found = violations(
+        &world,
+        world.plan(),
+        &PlanningContext {
+            catalog: &catalog,
+            ..context()
+        },
+    );
     assert!(found.iter().any(|v| v.code == "C6-FLAG"), "{found:#?}");
 }
 
@@ -218,15 +306,19 @@ fn c0_stops_the_others_and_the_others_come_together_in_order() {
     place(&mut draft).budget_ref = Some("slice".to_owned());
     place(&mut draft).mechanism_id = Some("M_nobody".to_owned());
     set_knob(place(&mut draft), "pp", 5.into());
-    let codes: Vec<String> =
-        violations(&world, draft.clone(), &context()).into_iter().map(|v| v.code).collect();
+    let codes: Vec<String> = violations(&world, draft.clone(), &context())
+        .into_iter()
+        .map(|v| v.code)
+        .collect();
     assert!(codes.is_sorted_by_key(|c| c[..2].to_owned()), "{codes:?}");
     for code in ["C1-MECHANISM", "C3-SLICE", "C5-WIDTH", "C6-PP"] {
         assert!(codes.iter().any(|c| c == code), "{code} not in {codes:?}");
     }
     draft.objective = f64::NAN;
-    let codes: Vec<String> =
-        violations(&world, draft, &context()).into_iter().map(|v| v.code).collect();
+    let codes: Vec<String> = violations(&world, draft, &context())
+        .into_iter()
+        .map(|v| v.code)
+        .collect();
     assert_eq!(codes, ["C0-NUMBER"]);
 }
 
@@ -237,5 +329,8 @@ fn violations_read_well() {
         job: Some(JobId(uuid::Uuid::nil())),
         detail: "too large".to_owned(),
     };
-    assert_eq!(v.to_string(), "C6-VRAM job 00000000-0000-0000-0000-000000000000: too large");
+    assert_eq!(
+        v.to_string(),
+        "C6-VRAM job 00000000-0000-0000-0000-000000000000: too large"
+    );
 }

@@ -111,13 +111,23 @@ impl<'a> Bid<'a> {
     /// True when the choice of an option is a swap that counts against the budget.
     #[must_use]
     pub(super) fn is_voluntary(&self) -> bool {
-        matches!(self.standing, Standing::Active { must_move: None, .. })
+        matches!(
+            self.standing,
+            Standing::Active {
+                must_move: None,
+                ..
+            }
+        )
     }
 
     /// The choices of this job, doing nothing first, with the offers that they stand for.
     #[must_use]
     pub(super) fn choices(&self) -> (Vec<Choice>, Vec<usize>) {
-        let mut choices = vec![Choice { gain: 0.0, uses: Vec::new(), n_swaps: 0 }];
+        let mut choices = vec![Choice {
+            gain: 0.0,
+            uses: Vec::new(),
+            n_swaps: 0,
+        }];
         let mut offers = Vec::new();
         for (index, offer) in self.offers.iter().enumerate() {
             if offer.admission == Admission::Admitted {
@@ -138,14 +148,26 @@ impl<'a> Bid<'a> {
         snapshot: &Snapshot,
         scorer: &Scorer<'_>,
     ) -> Result<(), String> {
-        let Standing::Active { staying, .. } = &self.standing else { return Ok(()) };
-        let Some(first) = staying.ranks.iter().find(|r| r.n_replicas > 0) else { return Ok(()) };
-        let forecast = forecast_running(view, staying, snapshot, scorer.context)
-            .map_err(|no| format!("kept: its ladder cannot be predicted any more ({})", words(&no)))?;
+        let Standing::Active { staying, .. } = &self.standing else {
+            return Ok(());
+        };
+        let Some(first) = staying.ranks.iter().find(|r| r.n_replicas > 0) else {
+            return Ok(());
+        };
+        let forecast = forecast_running(view, staying, snapshot, scorer.context).map_err(|no| {
+            format!(
+                "kept: its ladder cannot be predicted any more ({})",
+                words(&no)
+            )
+        })?;
         let terms = scorer
             .score(view, &forecast, ResidualScope::of(first), Change::None)
             .map_err(|no| format!("kept: its ladder cannot be scored ({no})"))?;
-        self.current = Some(Current { ladder: staying.clone(), forecast, terms });
+        self.current = Some(Current {
+            ladder: staying.clone(),
+            forecast,
+            terms,
+        });
         Ok(())
     }
 
@@ -171,7 +193,9 @@ impl<'a> Bid<'a> {
 
     /// Launches that failed are tried again after 1, 3, 7 and then every 8 ticks.
     fn retry_wait(&self) -> Option<String> {
-        let JobState::LaunchFailed { reason } = &self.record.state else { return None };
+        let JobState::LaunchFailed { reason } = &self.record.state else {
+            return None;
+        };
         let failures = self.record.recent_failures.saturating_sub(1).min(16);
         let wait = ((1_u32 << failures) - 1).min(RETRY_WAIT_TICKS_MAX);
         (self.record.ticks_waited < wait).then(|| {
@@ -191,7 +215,9 @@ impl<'a> Bid<'a> {
         let Enumerated { options, refused } = enumerate(view, pools, scorer, change);
         self.refused = refused;
         let baseline = match &self.current {
-            Some(current) => Baseline::Active { sigma: current.terms.sigma },
+            Some(current) => Baseline::Active {
+                sigma: current.terms.sigma,
+            },
             None => {
                 let penalty = waiting_penalty(self.record.spec.priority, params);
                 Baseline::NotServed { penalty }
@@ -205,9 +231,16 @@ impl<'a> Bid<'a> {
         for option in options {
             let gain = ladder_gain(option.terms.sigma, baseline);
             let risk = option.terms.slo_risk.any;
-            let within_risk =
-                if self.at_risk { risk <= least_risk + RISK_TIE } else { risk <= tau };
-            let admission = if self.current.as_ref().is_some_and(|c| same(&c.ladder, &option.ladder)) {
+            let within_risk = if self.at_risk {
+                risk <= least_risk + RISK_TIE
+            } else {
+                risk <= tau
+            };
+            let admission = if self
+                .current
+                .as_ref()
+                .is_some_and(|c| same(&c.ladder, &option.ladder))
+            {
                 Admission::Same
             } else if !fits_alone(&option) {
                 Admission::NoCapacity
@@ -218,7 +251,11 @@ impl<'a> Bid<'a> {
             } else {
                 Admission::Admitted
             };
-            self.offers.push(Offer { option, gain, admission });
+            self.offers.push(Offer {
+                option,
+                gain,
+                admission,
+            });
         }
     }
 
@@ -238,7 +275,10 @@ pub(super) fn uses(option: &LadderOption) -> Vec<(usize, u64)> {
 }
 
 fn least_risk(options: &[LadderOption], fits: impl Fn(&LadderOption) -> bool) -> f64 {
-    let risks = options.iter().filter(|o| fits(o)).map(|o| o.terms.slo_risk.any);
+    let risks = options
+        .iter()
+        .filter(|o| fits(o))
+        .map(|o| o.terms.slo_risk.any);
     risks.fold(f64::INFINITY, f64::min)
 }
 
@@ -246,9 +286,18 @@ fn least_risk(options: &[LadderOption], fits: impl Fn(&LadderOption) -> bool) ->
 fn same(a: &Ladder, b: &Ladder) -> bool {
     let is_live = |r: &&Rank| r.n_replicas > 0;
     let parts = |r: &Rank| {
-        (r.environment.clone(), r.instance_type.clone(), r.configuration.clone(), r.n_replicas)
+        (
+            r.environment.clone(),
+            r.instance_type.clone(),
+            r.configuration.clone(),
+            r.n_replicas,
+        )
     };
-    a.ranks.iter().filter(is_live).map(parts).eq(b.ranks.iter().filter(is_live).map(parts))
+    a.ranks
+        .iter()
+        .filter(is_live)
+        .map(parts)
+        .eq(b.ranks.iter().filter(is_live).map(parts))
 }
 
 fn words(no: &NoForecast) -> String {

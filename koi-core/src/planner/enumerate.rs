@@ -63,7 +63,12 @@ pub fn label(ladder: &Ladder) -> String {
             rank.instance_type
         )
     };
-    ladder.ranks.iter().map(of_rank).collect::<Vec<_>>().join(" + ")
+    ladder
+        .ranks
+        .iter()
+        .map(of_rank)
+        .collect::<Vec<_>>()
+        .join(" + ")
 }
 
 /// What enumeration found.
@@ -89,7 +94,13 @@ pub fn enumerate(
         match usable_place(&view.record.spec, &pool.key, scorer.context) {
             Err((code, reason)) => refusals.place(&pool.key, code, reason),
             Ok(place) => {
-                let search = Search { view, scorer, change, place, pool: (index, pool) };
+                let search = Search {
+                    view,
+                    scorer,
+                    change,
+                    place,
+                    pool: (index, pool),
+                };
                 let mut found = search.options(&mut refusals);
                 prune::drop_dominated(&mut found);
                 options.append(&mut found);
@@ -97,7 +108,10 @@ pub fn enumerate(
         }
     }
     prune::cap(&mut options);
-    Enumerated { options, refused: refusals.into_considered() }
+    Enumerated {
+        options,
+        refused: refusals.into_considered(),
+    }
 }
 
 /// The place of a pool if the job may and can run there at all, or code and reason.
@@ -111,7 +125,10 @@ fn usable_place<'a>(
     }
     let engine = spec.engine.name();
     let Some(version) = key.engines.get(&spec.engine) else {
-        return Err(("ENGINE", format!("no host there has engine {engine}; install it")));
+        return Err((
+            "ENGINE",
+            format!("no host there has engine {engine}; install it"),
+        ));
     };
     if !is_known_version(version, context) {
         let table = context.catalog.engine();
@@ -122,7 +139,13 @@ fn usable_place<'a>(
         return Err(("ENGINE", detail));
     }
     Place::of(key, context).ok_or_else(|| {
-        ("GPU-TYPE", format!("the catalog does not know the GPU type {}", key.environment.gpu_type))
+        (
+            "GPU-TYPE",
+            format!(
+                "the catalog does not know the GPU type {}",
+                key.environment.gpu_type
+            ),
+        )
     })
 }
 
@@ -130,5 +153,7 @@ fn usable_place<'a>(
 #[must_use]
 pub fn is_known_version(version: &str, context: &PlanningContext<'_>) -> bool {
     let table = context.catalog.engine();
-    version.parse::<EngineVersion>().is_ok_and(|v| table.oldest <= v && v < table.before)
+    version
+        .parse::<EngineVersion>()
+        .is_ok_and(|v| table.oldest <= v && v < table.before)
 }

@@ -21,7 +21,11 @@ const PRICES_MAX: usize = 5;
 
 /// The limit that is most likely to break, in words.
 fn riskiest(terms: &SigmaTerms, outcomes: &OutcomeValues) -> String {
-    let worst = terms.slo_risk.by_limit.iter().max_by(|a, b| a.1.total_cmp(&b.1));
+    let worst = terms
+        .slo_risk
+        .by_limit
+        .iter()
+        .max_by(|a, b| a.1.total_cmp(&b.1));
     worst.map_or_else(String::new, |(limit, _)| {
         let (name, unit) = (limit.outcome.name(), limit.outcome.unit());
         let value = outcomes
@@ -34,9 +38,13 @@ fn riskiest(terms: &SigmaTerms, outcomes: &OutcomeValues) -> String {
 fn key_figures(option: &LadderOption) -> String {
     let y = &option.forecast.outcomes;
     let show = |outcome: Outcome, digits: usize| {
-        y.get(outcome).map(|v| format!("{} {v:.digits$} {}", outcome.name(), outcome.unit()))
+        y.get(outcome)
+            .map(|v| format!("{} {v:.digits$} {}", outcome.name(), outcome.unit()))
     };
-    let usd = option.forecast.usd_per_hour.map(|usd| format!("{usd:.2} USD/h"));
+    let usd = option
+        .forecast
+        .usd_per_hour
+        .map(|usd| format!("{usd:.2} USD/h"));
     let risk = format!("breach probability {:.3}", option.terms.slo_risk.any);
     let parts = [
         usd,
@@ -62,7 +70,9 @@ pub(super) fn ladder_rationale(
         (Some(SwapReason::ScaleUp), None) => " to carry more",
         (Some(SwapReason::ScaleDown), None) => " because fewer suffice",
         (Some(SwapReason::Migrate), None) => " because this place serves it better",
-        (Some(SwapReason::Retune | SwapReason::Replace), None) => " because these settings are better",
+        (Some(SwapReason::Retune | SwapReason::Replace), None) => {
+            " because these settings are better"
+        }
         (None, _) => "",
     };
     let sentence = format!(
@@ -95,7 +105,10 @@ pub(super) fn left_alone(bid: &Bid<'_>, pools: &Pools) -> String {
 
 fn kept(bid: &Bid<'_>) -> String {
     let tau = bid.record.spec.preference.tau;
-    let is_risky = bid.current.as_ref().is_some_and(|c| c.terms.slo_risk.any > tau);
+    let is_risky = bid
+        .current
+        .as_ref()
+        .is_some_and(|c| c.terms.slo_risk.any > tau);
     if is_risky {
         return format!(
             "at risk: its breach probability is above tau {tau:.2}, and no ladder within reach is \
@@ -114,10 +127,18 @@ fn infeasibility(bid: &Bid<'_>, pools: &Pools) -> String {
         let refusal = bid.refused.first();
         return refusal.map_or_else(
             || "no place: no pool was tried".to_owned(),
-            |r| format!("no place: nothing can run it; {}: {} ({})", r.option, r.reason, r.code),
+            |r| {
+                format!(
+                    "no place: nothing can run it; {}: {} ({})",
+                    r.option, r.reason, r.code
+                )
+            },
         );
     };
-    let admitted = bid.offers.iter().find(|o| o.admission == Admission::Admitted);
+    let admitted = bid
+        .offers
+        .iter()
+        .find(|o| o.admission == Admission::Admitted);
     match admitted {
         None => format!("no capacity: {}", shortage(&best.option, pools)),
         Some(offer) if offer.gain <= 0.0 => format!(
@@ -135,7 +156,10 @@ fn infeasibility(bid: &Bid<'_>, pools: &Pools) -> String {
 /// What a pool lacks for an option.
 fn shortage(option: &LadderOption, pools: &Pools) -> String {
     let size = option.chain_size();
-    let free = pools.pools.get(option.pool).map_or(0, |p| p.free_pieces(size));
+    let free = pools
+        .pools
+        .get(option.pool)
+        .map_or(0, |p| p.free_pieces(size));
     let wanted = u64::from(option.ladder.n_replicas());
     format!(
         "{} needs {wanted} × {size} GPUs, each {size} on one host; {free} × {size} are free, {} \
@@ -156,7 +180,10 @@ pub(super) fn plan_rationale(
     for action in actions {
         *counts.entry(action.kind.name()).or_default() += 1;
     }
-    let counts: Vec<String> = counts.iter().map(|(name, n)| format!("{n} {name}")).collect();
+    let counts: Vec<String> = counts
+        .iter()
+        .map(|(name, n)| format!("{n} {name}"))
+        .collect();
     let proof = match &chosen.selection {
         Some(s) if s.is_optimal => "proven best".to_owned(),
         Some(s) => format!("at most {:.3} possible", s.bound),
@@ -172,15 +199,24 @@ pub(super) fn plan_rationale(
 
 /// What one more free piece of capacity would add to Σ, dearest first.
 fn prices(chosen: &Chosen, pools: &Pools) -> Vec<String> {
-    let Some(selection) = &chosen.selection else { return Vec::new() };
-    let mut rows: Vec<(f64, usize)> =
-        selection.prices.iter().copied().zip(0..).filter(|(p, _)| *p > 1e-3).collect();
+    let Some(selection) = &chosen.selection else {
+        return Vec::new();
+    };
+    let mut rows: Vec<(f64, usize)> = selection
+        .prices
+        .iter()
+        .copied()
+        .zip(0..)
+        .filter(|(p, _)| *p > 1e-3)
+        .collect();
     rows.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
     let line = |(price, row): &(f64, usize)| {
         let pool = pools.pools.get(row / CHAIN_SIZES.len())?;
         let size = CHAIN_SIZES[row % CHAIN_SIZES.len()];
         let place = &pool.key.environment;
-        Some(format!("{size} more GPU(s) on one host of {place} would be worth {price:.3}"))
+        Some(format!(
+            "{size} more GPU(s) on one host of {place} would be worth {price:.3}"
+        ))
     };
     rows.iter().take(PRICES_MAX).filter_map(line).collect()
 }
@@ -194,15 +230,32 @@ pub(super) fn considered(
 ) -> Vec<Considered> {
     let left = left_over(bids, chosen, pools);
     let swaps = |bid: &Bid<'_>, pick: &Option<usize>| pick.is_some() && bid.is_voluntary();
-    let n_swaps = bids.iter().zip(&chosen.picks).filter(|(b, p)| swaps(b, p)).count();
+    let n_swaps = bids
+        .iter()
+        .zip(&chosen.picks)
+        .filter(|(b, p)| swaps(b, p))
+        .count();
     let budget_is_spent = n_swaps >= swap_budget as usize;
     let mut lines = Vec::new();
     for (bid, pick) in bids.iter().zip(&chosen.picks) {
         lines.extend(current_line(bid));
         let picked = pick.and_then(|p| bid.offers.get(p));
-        let others = bid.offers.iter().enumerate().filter(|(i, _)| Some(*i) != *pick);
+        let others = bid
+            .offers
+            .iter()
+            .enumerate()
+            .filter(|(i, _)| Some(*i) != *pick);
         for (_, offer) in others.take(SHOWN_MAX) {
-            lines.push(offer_line(bid, offer, picked, &Rest { left: &left, pools, budget_is_spent }));
+            lines.push(offer_line(
+                bid,
+                offer,
+                picked,
+                &Rest {
+                    left: &left,
+                    pools,
+                    budget_is_spent,
+                },
+            ));
         }
     }
     lines.extend(bids.iter().flat_map(|b| b.refused.iter().cloned()));
@@ -219,7 +272,9 @@ struct Rest<'a> {
 fn left_over(bids: &[Bid<'_>], chosen: &Chosen, pools: &Pools) -> Vec<u64> {
     let mut left = pools.capacity_rows();
     for (bid, pick) in bids.iter().zip(&chosen.picks) {
-        let Some(offer) = pick.and_then(|p| bid.offers.get(p)) else { continue };
+        let Some(offer) = pick.and_then(|p| bid.offers.get(p)) else {
+            continue;
+        };
         for (row, n) in uses(&offer.option) {
             left[row] = left[row].saturating_sub(n);
         }
@@ -240,12 +295,7 @@ fn current_line(bid: &Bid<'_>) -> Option<Considered> {
     })
 }
 
-fn offer_line(
-    bid: &Bid<'_>,
-    offer: &Offer,
-    picked: Option<&Offer>,
-    rest: &Rest<'_>,
-) -> Considered {
+fn offer_line(bid: &Bid<'_>, offer: &Offer, picked: Option<&Offer>, rest: &Rest<'_>) -> Considered {
     let (code, reason) = verdict(bid, offer, picked, rest);
     Considered {
         job: bid.record.id,
@@ -304,7 +354,11 @@ fn verdict(
     let text = format!(
         "its {} GPUs are worth more to other jobs; more of {} would change that",
         option.ladder.n_gpus(),
-        option.ladder.ranks.first().map_or_else(String::new, |r| r.environment.to_string())
+        option
+            .ladder
+            .ranks
+            .first()
+            .map_or_else(String::new, |r| r.environment.to_string())
     );
     ("CAPACITY", text)
 }

@@ -39,7 +39,9 @@ impl<'a> JobView<'a> {
     pub fn of(record: &'a JobRecord, snapshot: &Snapshot, context: &PlanningContext<'_>) -> Self {
         let measured = snapshot.measured.get(&record.id);
         let spec = &record.spec;
-        let history = snapshot.experience.similar(spec.class, spec.model.facts.class());
+        let history = snapshot
+            .experience
+            .similar(spec.class, spec.model.facts.class());
         let workload = planned_workload(spec, measured);
         Self {
             record,
@@ -53,8 +55,10 @@ impl<'a> JobView<'a> {
     /// What would be left of the batch if serving began after so many seconds.
     #[must_use]
     pub fn progress_after(&self, start_seconds: f64) -> Option<BatchProgress> {
-        self.progress
-            .map(|p| BatchProgress { seconds_left: p.seconds_left - start_seconds, ..p })
+        self.progress.map(|p| BatchProgress {
+            seconds_left: p.seconds_left - start_seconds,
+            ..p
+        })
     }
 }
 
@@ -64,7 +68,10 @@ impl<'a> JobView<'a> {
 fn attainable(mut ideal: IdealPoint, class: JobClass, workload: &Workload) -> IdealPoint {
     let demand = workload.arrival_rate_rps * workload.osl.mean;
     if class == JobClass::Online && demand > 0.0 {
-        let capped = ideal.ideal.get(Outcome::ThroughputTokensPerSec).map(|best| best.min(demand));
+        let capped = ideal
+            .ideal
+            .get(Outcome::ThroughputTokensPerSec)
+            .map(|best| best.min(demand));
         ideal.ideal.set(Outcome::ThroughputTokensPerSec, capped);
     }
     ideal
@@ -74,16 +81,32 @@ fn attainable(mut ideal: IdealPoint, class: JobClass, workload: &Workload) -> Id
 fn limits(record: &JobRecord) -> Vec<ObjectiveLimit> {
     let spec = &record.spec;
     let slo = match spec.slo {
-        Slo::Online { p99_ttft_ms, p99_tpot_ms } => [
-            p99_ttft_ms.map(|limit| ObjectiveLimit { outcome: Outcome::P99TtftMs, limit }),
-            p99_tpot_ms.map(|limit| ObjectiveLimit { outcome: Outcome::P99TpotMs, limit }),
+        Slo::Online {
+            p99_ttft_ms,
+            p99_tpot_ms,
+        } => [
+            p99_ttft_ms.map(|limit| ObjectiveLimit {
+                outcome: Outcome::P99TtftMs,
+                limit,
+            }),
+            p99_tpot_ms.map(|limit| ObjectiveLimit {
+                outcome: Outcome::P99TpotMs,
+                limit,
+            }),
         ],
-        Slo::Batch { .. } => {
-            [Some(ObjectiveLimit { outcome: Outcome::SloMargin, limit: 0.0 }), None]
-        }
+        Slo::Batch { .. } => [
+            Some(ObjectiveLimit {
+                outcome: Outcome::SloMargin,
+                limit: 0.0,
+            }),
+            None,
+        ],
     };
     let hard = spec.preference.hard.iter();
-    let hard = hard.map(|(outcome, limit)| ObjectiveLimit { outcome: *outcome, limit: *limit });
+    let hard = hard.map(|(outcome, limit)| ObjectiveLimit {
+        outcome: *outcome,
+        limit: *limit,
+    });
     slo.into_iter().flatten().chain(hard).collect()
 }
 
@@ -182,7 +205,10 @@ pub fn forecast(
             *prediction = predict_rank(view, rank, rate * share)?;
         }
     }
-    let start = ranks.iter().map(|r| rank_cold_start(view, r)).fold(0.0, f64::max);
+    let start = ranks
+        .iter()
+        .map(|r| rank_cold_start(view, r))
+        .fold(0.0, f64::max);
     let progress = view.progress_after(if is_new { start } else { 0.0 });
     let weighted: Vec<(f64, &Prediction)> = predictions
         .iter()
@@ -193,7 +219,11 @@ pub fn forecast(
     let is_saturated = predictions.iter().any(|p| p.saturated);
     let is_backlogged = view.record.spec.class == JobClass::Batch && rate <= 0.0;
     Ok(Forecast {
-        unbounded: if is_saturated { unbounded(view) } else { Vec::new() },
+        unbounded: if is_saturated {
+            unbounded(view)
+        } else {
+            Vec::new()
+        },
         peak_utilization: (!is_backlogged && capacity > 0.0)
             .then(|| rate * view.workload.peak_to_mean / capacity),
         usd_per_hour: price(ranks, |p| p.usd_per_hour),
@@ -239,7 +269,11 @@ fn predict_rank(
 }
 
 fn capacity_rps(predictions: &[Prediction], ranks: &[RankPlan<'_>]) -> f64 {
-    predictions.iter().zip(ranks).map(|(p, r)| p.capacity_rps * f64::from(r.n_replicas)).sum()
+    predictions
+        .iter()
+        .zip(ranks)
+        .map(|(p, r)| p.capacity_rps * f64::from(r.n_replicas))
+        .sum()
 }
 
 fn rank_cold_start(view: &JobView<'_>, rank: &RankPlan<'_>) -> f64 {
@@ -267,10 +301,17 @@ pub fn forecast_running(
 ) -> Result<Forecast, NoForecast> {
     let host_of = |rank: usize| -> Option<&HostId> {
         let mut serving = super::standing::serving_replicas(snapshot, view.record);
-        serving.find(|r| r.id.rank as usize == rank).map(|r| &r.host)
+        serving
+            .find(|r| r.id.rank as usize == rank)
+            .map(|r| &r.host)
     };
     let mut keys = Vec::new();
-    for (index, rank) in ladder.ranks.iter().enumerate().filter(|(_, r)| r.n_replicas > 0) {
+    for (index, rank) in ladder
+        .ranks
+        .iter()
+        .enumerate()
+        .filter(|(_, r)| r.n_replicas > 0)
+    {
         let host = host_of(index).and_then(|h| snapshot.state.hosts.get(h));
         let host = host.ok_or_else(|| unknown(&rank.environment.to_string()))?;
         keys.push((PoolKey::of(&host.facts), rank));
@@ -279,7 +320,11 @@ pub fn forecast_running(
     for (key, rank) in &keys {
         let place = Place::of(key, context).ok_or_else(|| unknown(&key.environment.gpu_type))?;
         let shape = rank.configuration.shape();
-        ranks.push(RankPlan { place, shape, n_replicas: rank.n_replicas });
+        ranks.push(RankPlan {
+            place,
+            shape,
+            n_replicas: rank.n_replicas,
+        });
     }
     forecast(view, &ranks, false)
 }

@@ -39,7 +39,11 @@ pub(super) struct Chosen {
 pub fn plan(snapshot: &Snapshot, context: &PlanningContext<'_>) -> PlanDraft {
     let pools = Pools::of(snapshot);
     let beliefs = current_beliefs(snapshot, context);
-    let scorer = Scorer { context, snapshot, beliefs: &beliefs };
+    let scorer = Scorer {
+        context,
+        snapshot,
+        beliefs: &beliefs,
+    };
     let frozen = is_braked(snapshot).then_some("many hosts fell silent together");
     let bids: Vec<Bid<'_>> = snapshot
         .visible_jobs()
@@ -91,10 +95,16 @@ fn choose(bids: &[Bid<'_>], pools: &Pools, snapshot: &Snapshot) -> Chosen {
                 pick.checked_sub(1).and_then(|k| offers.get(k).copied())
             };
             let picks = selection.picks.iter().zip(&offers).map(offer).collect();
-            Chosen { picks, selection: Some(selection) }
+            Chosen {
+                picks,
+                selection: Some(selection),
+            }
         }
         // Doing nothing is always feasible, so this is a malformed gain: nothing is changed.
-        Err(_) => Chosen { picks: vec![None; bids.len()], selection: None },
+        Err(_) => Chosen {
+            picks: vec![None; bids.len()],
+            selection: None,
+        },
     }
 }
 
@@ -154,8 +164,15 @@ fn ladder_action(
         job: bid.record.id,
         kind,
         promise: Some(scorer.promise(&option.ladder, &option.forecast, &option.terms)),
-        target_tps: option.forecast.outcomes.get(Outcome::ThroughputTokensPerSec),
-        mechanism_id: option.ladder.ranks.first().and_then(|r| r.mechanism_id.clone()),
+        target_tps: option
+            .forecast
+            .outcomes
+            .get(Outcome::ThroughputTokensPerSec),
+        mechanism_id: option
+            .ladder
+            .ranks
+            .first()
+            .and_then(|r| r.mechanism_id.clone()),
         rationale: explain::ladder_rationale(bid, option, kind, swap_reason),
         ladder: Some(option.ladder.clone()),
         slots,
@@ -175,7 +192,10 @@ fn swap_reason(bid: &Bid<'_>, new: &Ladder) -> SwapReason {
         return SwapReason::Replace;
     };
     let places = |l: &Ladder| -> Vec<_> {
-        l.ranks.iter().map(|r| (r.environment.clone(), r.instance_type.clone())).collect()
+        l.ranks
+            .iter()
+            .map(|r| (r.environment.clone(), r.instance_type.clone()))
+            .collect()
     };
     if places(old) != places(new) {
         return SwapReason::Migrate;
@@ -185,5 +205,9 @@ fn swap_reason(bid: &Bid<'_>, new: &Ladder) -> SwapReason {
     if settings(old) != settings(new) {
         return SwapReason::Retune;
     }
-    if new.n_replicas() > old.n_replicas() { SwapReason::ScaleUp } else { SwapReason::ScaleDown }
+    if new.n_replicas() > old.n_replicas() {
+        SwapReason::ScaleUp
+    } else {
+        SwapReason::ScaleDown
+    }
 }

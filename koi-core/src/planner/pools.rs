@@ -42,8 +42,11 @@ impl PoolKey {
     #[must_use]
     pub fn of(facts: &HostFacts) -> Self {
         let micro_usd = |usd: f64| (usd * 1e6).round() as i64;
-        let engines =
-            facts.engines.iter().map(|install| (install.engine, install.version.clone())).collect();
+        let engines = facts
+            .engines
+            .iter()
+            .map(|install| (install.engine, install.version.clone()))
+            .collect();
         Self {
             environment: facts.environment.clone(),
             instance_type: facts.instance_type.clone(),
@@ -84,7 +87,10 @@ impl Pool {
     /// Pieces of `size` GPUs that are free.
     #[must_use]
     pub fn free_pieces(&self, size: u32) -> u64 {
-        self.hosts.iter().map(|h| h.free.len() as u64 / u64::from(size.max(1))).sum()
+        self.hosts
+            .iter()
+            .map(|h| h.free.len() as u64 / u64::from(size.max(1)))
+            .sum()
     }
 
     /// Chains of this size that the empty pool could hold.
@@ -107,23 +113,39 @@ impl Pools {
     pub fn of(snapshot: &Snapshot) -> Self {
         let reserved = snapshot.reserved_devices();
         let mut by_key: BTreeMap<PoolKey, Vec<PoolHost>> = BTreeMap::new();
-        for host in snapshot.state.hosts.values().filter(|h| snapshot.takes_work(h)) {
-            by_key.entry(PoolKey::of(&host.facts)).or_default().push(pool_host(host, &reserved));
+        for host in snapshot
+            .state
+            .hosts
+            .values()
+            .filter(|h| snapshot.takes_work(h))
+        {
+            by_key
+                .entry(PoolKey::of(&host.facts))
+                .or_default()
+                .push(pool_host(host, &reserved));
         }
         let pools = by_key.into_iter().map(|(key, hosts)| Pool { key, hosts });
-        Self { pools: pools.collect() }
+        Self {
+            pools: pools.collect(),
+        }
     }
 
     /// Capacity rows: for every pool, the free pieces of every chain size.
     #[must_use]
     pub fn capacity_rows(&self) -> Vec<u64> {
-        self.pools.iter().flat_map(|p| CHAIN_SIZES.map(|size| p.free_pieces(size))).collect()
+        self.pools
+            .iter()
+            .flat_map(|p| CHAIN_SIZES.map(|size| p.free_pieces(size)))
+            .collect()
     }
 
     /// Free GPUs of an environment.
     #[must_use]
     pub fn free_in(&self, environment: &Environment) -> u64 {
-        let of_environment = self.pools.iter().filter(|p| &p.key.environment == environment);
+        let of_environment = self
+            .pools
+            .iter()
+            .filter(|p| &p.key.environment == environment);
         of_environment.map(|p| p.free_pieces(1)).sum()
     }
 }
@@ -132,7 +154,10 @@ fn pool_host(host: &HostRecord, reserved: &BTreeSet<&str>) -> PoolHost {
     let mut gpus: Vec<_> = host.facts.gpus.iter().collect();
     gpus.sort_by(|a, b| a.index.cmp(&b.index).then_with(|| a.uuid.cmp(&b.uuid)));
     let free = gpus.iter().filter(|g| !reserved.contains(g.uuid.as_str()));
-    PoolHost { host: host.facts.host.clone(), free: free.map(|g| g.uuid.clone()).collect() }
+    PoolHost {
+        host: host.facts.host.clone(),
+        free: free.map(|g| g.uuid.clone()).collect(),
+    }
 }
 
 /// Rows that `n_chains` chains of `size` GPUs take in a pool, ascending.
@@ -155,7 +180,9 @@ mod tests {
     use crate::rng::Rng;
 
     fn pack(free: &mut [u32], sizes: &[u32]) -> bool {
-        let Some((size, rest)) = sizes.split_first() else { return true };
+        let Some((size, rest)) = sizes.split_first() else {
+            return true;
+        };
         for i in 0..free.len() {
             if free[i] >= *size {
                 free[i] -= size;
@@ -175,8 +202,9 @@ mod tests {
         let (mut n_yes, mut n_no) = (0, 0);
         for _ in 0..2_000 {
             let free: Vec<u32> = (0..1 + rng.below(3)).map(|_| rng.below(9) as u32).collect();
-            let sizes: Vec<u32> =
-                (0..1 + rng.below(5)).map(|_| CHAIN_SIZES[rng.below(4)]).collect();
+            let sizes: Vec<u32> = (0..1 + rng.below(5))
+                .map(|_| CHAIN_SIZES[rng.below(4)])
+                .collect();
             let mut left: Vec<u64> = CHAIN_SIZES
                 .iter()
                 .map(|t| free.iter().map(|f| u64::from(f / t)).sum())
@@ -188,7 +216,11 @@ mod tests {
                     ok
                 })
             });
-            assert_eq!(by_rows, pack(&mut free.clone(), &sizes), "{free:?} {sizes:?}");
+            assert_eq!(
+                by_rows,
+                pack(&mut free.clone(), &sizes),
+                "{free:?} {sizes:?}"
+            );
             if by_rows { n_yes += 1 } else { n_no += 1 }
         }
         assert!(n_yes > 200 && n_no > 200, "{n_yes} {n_no}");

@@ -65,7 +65,10 @@ impl<'a> ResidualScope<'a> {
     /// The scope of a rank.
     #[must_use]
     pub fn of(rank: &'a Rank) -> Self {
-        Self { mechanism: rank.mechanism_id.as_deref(), gpu_type: &rank.environment.gpu_type }
+        Self {
+            mechanism: rank.mechanism_id.as_deref(),
+            gpu_type: &rank.environment.gpu_type,
+        }
     }
 }
 
@@ -101,7 +104,8 @@ impl Scorer<'_> {
             belief.map_or(0.0, |b| b.mean())
         };
         let best = speaking.into_iter().map(|a| (confidence(&a.id), a.id));
-        best.max_by(|a, b| a.0.total_cmp(&b.0).then_with(|| b.1.cmp(&a.1))).map(|(_, id)| id)
+        best.max_by(|a, b| a.0.total_cmp(&b.0).then_with(|| b.1.cmp(&a.1)))
+            .map(|(_, id)| id)
     }
 
     /// Probability that the forecast breaks one of the job's limits.
@@ -119,7 +123,11 @@ impl Scorer<'_> {
             residuals: experience.residuals(scope.mechanism, scope.gpu_type, limit.outcome),
         };
         let limits: Vec<LimitAtRisk<'_>> = view.limits.iter().map(at_risk).collect();
-        slo_risk(&limits, self.snapshot.state.slow.dro_radius, self.context.params)
+        slo_risk(
+            &limits,
+            self.snapshot.state.slow.dro_radius,
+            self.context.params,
+        )
     }
 
     /// σ with its terms.
@@ -174,7 +182,11 @@ impl Scorer<'_> {
         };
         let Some(usd) = forecast.usd_per_hour else {
             // A first placement without any price has no cost to weigh; a change must have one.
-            return if stopped.is_none() { Ok(None) } else { Err(NotScored::NotPriced) };
+            return if stopped.is_none() {
+                Ok(None)
+            } else {
+                Err(NotScored::NotPriced)
+            };
         };
         let input = SwitchCostInput {
             started_usd_per_hour: usd,
@@ -194,7 +206,9 @@ impl Scorer<'_> {
     pub fn promise(&self, ladder: &Ladder, forecast: &Forecast, terms: &SigmaTerms) -> Promise {
         let ranks = ladder.ranks.iter().zip(&forecast.ranks);
         Promise {
-            bands: ranks.map(|(rank, p)| self.bands(&p.outcomes, ResidualScope::of(rank))).collect(),
+            bands: ranks
+                .map(|(rank, p)| self.bands(&p.outcomes, ResidualScope::of(rank)))
+                .collect(),
             ranks: forecast.ranks.clone(),
             outcomes: forecast.outcomes,
             sigma: terms.clone(),

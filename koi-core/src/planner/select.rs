@@ -95,7 +95,7 @@ pub(super) struct Candidate {
     pub(super) uses: Vec<(usize, u64)>,
 }
 
-/// What is left of every row, and how much of it a candidate may take.
+/// True when what is left of every row suffices.
 pub(super) fn fits(left: &[u64], uses: &[(usize, u64)]) -> bool {
     uses.iter().all(|(row, amount)| left[*row] >= *amount)
 }
@@ -114,7 +114,9 @@ pub(super) fn give(left: &mut [u64], uses: &[(usize, u64)]) {
 
 fn dominates(a: &Candidate, b: &Candidate) -> bool {
     let no_worse = a.gain >= b.gain
-        && a.uses.iter().all(|(row, n)| b.uses.iter().any(|(r, m)| r == row && m >= n));
+        && a.uses
+            .iter()
+            .all(|(row, n)| b.uses.iter().any(|(r, m)| r == row && m >= n));
     no_worse && (a.index < b.index || a.gain > b.gain || a.uses != b.uses)
 }
 
@@ -131,18 +133,29 @@ impl Instance {
             let mut candidates = Vec::with_capacity(choices.len());
             for (index, choice) in choices.iter().enumerate() {
                 if !choice.gain.is_finite() || choice.uses.iter().any(|(r, _)| *r >= swap_row) {
-                    return Err(SelectError::BadChoice { job: j, choice: index });
+                    return Err(SelectError::BadChoice {
+                        job: j,
+                        choice: index,
+                    });
                 }
                 let mut uses = choice.uses.clone();
                 if choice.n_swaps > 0 {
                     uses.push((swap_row, u64::from(choice.n_swaps)));
                 }
-                candidates.push(Candidate { index, gain: choice.gain, uses });
+                candidates.push(Candidate {
+                    index,
+                    gain: choice.gain,
+                    uses,
+                });
             }
             candidates.retain(|c| fits(&capacity, &c.uses));
             let dominated: Vec<bool> = candidates
                 .iter()
-                .map(|b| candidates.iter().any(|a| a.index != b.index && dominates(a, b)))
+                .map(|b| {
+                    candidates
+                        .iter()
+                        .any(|a| a.index != b.index && dominates(a, b))
+                })
                 .collect();
             let mut keep = dominated.iter().map(|d| !d);
             candidates.retain(|_| keep.next().unwrap_or(true));
@@ -156,7 +169,11 @@ impl Instance {
 
     /// Σ gain, summed in job order.
     pub(super) fn value(&self, picks: &[usize]) -> f64 {
-        self.jobs.iter().zip(picks).map(|(job, p)| job[*p].gain).sum()
+        self.jobs
+            .iter()
+            .zip(picks)
+            .map(|(job, p)| job[*p].gain)
+            .sum()
     }
 
     fn exact_nodes_max(&self) -> u64 {
@@ -193,9 +210,17 @@ pub fn select(problem: &Problem, seed: u64) -> Result<Selection, SelectError> {
     let mut row_prices = priced.prices;
     let swap_price = row_prices.pop().unwrap_or(0.0);
     Ok(Selection {
-        picks: picks.iter().zip(&instance.jobs).map(|(p, job)| job[*p].index).collect(),
+        picks: picks
+            .iter()
+            .zip(&instance.jobs)
+            .map(|(p, job)| job[*p].index)
+            .collect(),
         value,
-        bound: if outcome.is_closed { value } else { priced.bound.max(value) },
+        bound: if outcome.is_closed {
+            value
+        } else {
+            priced.bound.max(value)
+        },
         is_optimal: outcome.is_closed,
         prices: row_prices,
         swap_price,

@@ -56,15 +56,28 @@ struct Sizing<'a> {
 pub fn size(input: &SizeInput<'_>, scorer: &Scorer<'_>) -> Result<Sized, NoForecast> {
     let constraints = &input.view.record.spec.constraints;
     let least = constraints.min_replicas.max(1);
-    let most = constraints.max_replicas.min(input.chains_max).min(REPLICAS_MAX).max(least);
-    let sizing = Sizing { input, scorer, least, most };
+    let most = constraints
+        .max_replicas
+        .min(input.chains_max)
+        .min(REPLICAS_MAX)
+        .max(least);
+    let sizing = Sizing {
+        input,
+        scorer,
+        least,
+        most,
+    };
     let one = sizing.at(least)?;
     if one.meets || least == most {
         return Ok(one);
     }
     let start = sizing.by_capacity(&one);
     let mut low = least;
-    let mut best = if start == least { one } else { sizing.at(start)? };
+    let mut best = if start == least {
+        one
+    } else {
+        sizing.at(start)?
+    };
     let mut stride = 1;
     while !best.meets && best.n_replicas < most {
         let next = sizing.at((best.n_replicas + stride).min(most))?;
@@ -88,20 +101,50 @@ fn is_idle(sized: &Sized) -> bool {
 /// # Errors
 /// [`NoForecast`] when the shape does not fit or is not supported.
 pub fn size_fixed(input: &SizeInput<'_>, n: u32, scorer: &Scorer<'_>) -> Result<Sized, NoForecast> {
-    Sizing { input, scorer, least: n, most: n }.at(n)
+    Sizing {
+        input,
+        scorer,
+        least: n,
+        most: n,
+    }
+    .at(n)
 }
 
 impl Sizing<'_> {
     fn at(&self, n_replicas: u32) -> Result<Sized, NoForecast> {
-        let SizeInput { view, place, shape, mechanism, .. } = *self.input;
-        let rank = RankPlan { place, shape, n_replicas };
+        let SizeInput {
+            view,
+            place,
+            shape,
+            mechanism,
+            ..
+        } = *self.input;
+        let rank = RankPlan {
+            place,
+            shape,
+            n_replicas,
+        };
         let forecast = forecast(view, &[rank], true)?;
         let gpu_type = place.key.environment.gpu_type.as_str();
-        let risk = self.scorer.risk(view, &forecast, ResidualScope { mechanism, gpu_type });
+        let risk = self.scorer.risk(
+            view,
+            &forecast,
+            ResidualScope {
+                mechanism,
+                gpu_type,
+            },
+        );
         let params = self.scorer.context.params;
-        let has_headroom = forecast.peak_utilization.is_none_or(|u| u <= params.utilization_max);
+        let has_headroom = forecast
+            .peak_utilization
+            .is_none_or(|u| u <= params.utilization_max);
         let meets = has_headroom && risk.any <= view.record.spec.preference.tau;
-        Ok(Sized { n_replicas, forecast, breach_probability: risk.any, meets })
+        Ok(Sized {
+            n_replicas,
+            forecast,
+            breach_probability: risk.any,
+            meets,
+        })
     }
 
     /// The number that capacity alone asks for.
@@ -113,7 +156,10 @@ impl Sizing<'_> {
                 n * utilization / self.scorer.context.params.utilization_max
             }
             JobClass::Batch => {
-                let progress = self.input.view.progress_after(one.forecast.cold_start_seconds);
+                let progress = self
+                    .input
+                    .view
+                    .progress_after(one.forecast.cold_start_seconds);
                 let rate = one.forecast.outcomes.get(Outcome::ThroughputTokensPerSec);
                 match (progress, rate) {
                     (Some(p), Some(rate)) if p.seconds_left > 0.0 => {

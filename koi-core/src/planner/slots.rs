@@ -65,7 +65,12 @@ pub fn assign(
     for want in order {
         for index in 0..want.n_chains {
             let (host, gpu_uuids) = ledger.take(want).ok_or(NoSlot { job: want.job })?;
-            let slot = Slot { rank: want.rank, index, host, gpu_uuids };
+            let slot = Slot {
+                rank: want.rank,
+                index,
+                host,
+                gpu_uuids,
+            };
             slots.entry(want.job).or_default().push(slot);
         }
     }
@@ -78,13 +83,20 @@ pub fn assign(
 impl<'a> Ledger<'a> {
     fn of(pools: &Pools, snapshot: &'a Snapshot) -> Self {
         let hosts = |pool: &super::pools::Pool| {
-            pool.hosts.iter().map(|h| (h.host.clone(), h.free.clone())).collect()
+            pool.hosts
+                .iter()
+                .map(|h| (h.host.clone(), h.free.clone()))
+                .collect()
         };
         let mut n_services: BTreeMap<HostId, u32> = BTreeMap::new();
         for replica in snapshot.state.replicas.values() {
             *n_services.entry(replica.host.clone()).or_default() += 1;
         }
-        Self { snapshot, free: pools.pools.iter().map(hosts).collect(), n_services }
+        Self {
+            snapshot,
+            free: pools.pools.iter().map(hosts).collect(),
+            n_services,
+        }
     }
 
     /// Chooses a host by the placement order and takes its lowest free devices.
@@ -104,8 +116,13 @@ impl<'a> Ledger<'a> {
             now: self.snapshot.now,
             signal_max_age_seconds: DEFAULT_SIGNAL_MAX_AGE_SECONDS,
         };
-        let slot = order::Slot { gpus: want.chain_size };
-        let host = order::place_slots(&candidates, &[slot], &policy).into_iter().next()?.ok()?;
+        let slot = order::Slot {
+            gpus: want.chain_size,
+        };
+        let host = order::place_slots(&candidates, &[slot], &policy)
+            .into_iter()
+            .next()?
+            .ok()?;
         *self.n_services.entry(host.clone()).or_default() += 1;
         let free = self.free.get_mut(want.pool)?.get_mut(&host)?;
         let n = want.chain_size as usize;
@@ -116,7 +133,10 @@ impl<'a> Ledger<'a> {
     fn signals(&self, host: &HostId) -> NodeSignals {
         let count = f64::from(self.n_services.get(host).copied().unwrap_or(0));
         NodeSignals {
-            active_service_count: Some(Signal { value: count, observed_at: self.snapshot.now }),
+            active_service_count: Some(Signal {
+                value: count,
+                observed_at: self.snapshot.now,
+            }),
             ..NodeSignals::default()
         }
     }
@@ -125,9 +145,17 @@ impl<'a> Ledger<'a> {
 /// Warmth of a host for a model: warm when a replica of it is ready there, warming when one starts.
 fn warmth(snapshot: &Snapshot, host: &HostId, model: &str) -> Warmth {
     let state = &snapshot.state;
-    let serves = |job: &JobId| state.jobs.get(job).is_some_and(|j| j.spec.model.id == model);
-    let phases =
-        state.replicas.values().filter(|r| &r.host == host && serves(&r.job)).map(|r| &r.phase);
+    let serves = |job: &JobId| {
+        state
+            .jobs
+            .get(job)
+            .is_some_and(|j| j.spec.model.id == model)
+    };
+    let phases = state
+        .replicas
+        .values()
+        .filter(|r| &r.host == host && serves(&r.job))
+        .map(|r| &r.phase);
     let rate = |phase: &ReplicaPhase| match phase {
         ReplicaPhase::Ready => Warmth::Warm,
         ReplicaPhase::Launching => Warmth::Warming,

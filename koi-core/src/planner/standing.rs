@@ -57,7 +57,13 @@ impl Standing {
     /// voluntary.
     #[must_use]
     pub fn is_forced(&self) -> bool {
-        matches!(self, Self::Active { must_move: Some(_), .. })
+        matches!(
+            self,
+            Self::Active {
+                must_move: Some(_),
+                ..
+            }
+        )
     }
 }
 
@@ -65,8 +71,9 @@ impl Standing {
 #[must_use]
 pub fn is_braked(snapshot: &Snapshot) -> bool {
     let known = snapshot.state.hosts.keys();
-    let silent =
-        known.filter(|h| snapshot.liveness.get(h) == Some(&Liveness::Unreachable)).count();
+    let silent = known
+        .filter(|h| snapshot.liveness.get(h) == Some(&Liveness::Unreachable))
+        .count();
     silent >= BRAKE_HOSTS_MIN && silent as f64 > BRAKE_SHARE * snapshot.state.hosts.len() as f64
 }
 

@@ -12,8 +12,8 @@ use crate::gpu::GpuFacts;
 use crate::host::{EngineInstall, HostFacts, HostPrice, HostRecord, Liveness};
 use crate::ids::{Generation, HostGeneration, HostId, JobId, TickId};
 use crate::job::{
-    ArrivalPattern, Constraints, EngineName, JobClass, JobModel, JobSpec, LengthStats, OnDisconnect,
-    Preference, Slo, Workload,
+    ArrivalPattern, Constraints, EngineName, JobClass, JobModel, JobSpec, LengthStats,
+    OnDisconnect, Preference, Slo, Workload,
 };
 use crate::ladder::CommittedLadder;
 use crate::model::ModelFacts;
@@ -30,12 +30,14 @@ pub(crate) const LLAMA_70B: &str = include_str!("../../../configs/models/Llama-3
 
 /// A vector file, or `None` (said aloud) where the shared folder is missing.
 pub(crate) fn vector(name: &str) -> Option<serde_json::Value> {
-    let shared = std::env::var_os("KOI_SHARED").map(std::path::PathBuf::from).or_else(|| {
-        std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
-            .ancestors()
-            .map(|folder| folder.join("shared"))
-            .find(|folder| folder.join("vectors").is_dir())
-    });
+    let shared = std::env::var_os("KOI_SHARED")
+        .map(std::path::PathBuf::from)
+        .or_else(|| {
+            std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
+                .ancestors()
+                .map(|folder| folder.join("shared"))
+                .find(|folder| folder.join("vectors").is_dir())
+        });
     let path = shared?.join("vectors").join(format!("{name}.json"));
     let Ok(file) = std::fs::File::open(&path) else {
         println!("SKIPPED: {} is not there", path.display());
@@ -50,7 +52,11 @@ static CAUSAL: LazyLock<CausalModel> =
 
 /// Embedded catalog and causal model, default parameters.
 pub(crate) fn context() -> PlanningContext<'static> {
-    PlanningContext { catalog: Catalog::embedded(), causal: &CAUSAL, params: &PARAMS }
+    PlanningContext {
+        catalog: Catalog::embedded(),
+        causal: &CAUSAL,
+        params: &PARAMS,
+    }
 }
 
 pub(crate) fn job_id(n: u128) -> JobId {
@@ -58,7 +64,12 @@ pub(crate) fn job_id(n: u128) -> JobId {
 }
 
 fn lengths(mean: f64) -> LengthStats {
-    LengthStats { mean, p50: mean * 0.8, p95: mean * 2.0, p99: mean * 3.0 }
+    LengthStats {
+        mean,
+        p50: mean * 0.8,
+        p95: mean * 2.0,
+        p99: mean * 3.0,
+    }
 }
 
 /// An online chat over an 8 B model; tests change what they are about.
@@ -84,7 +95,10 @@ pub(crate) fn chat(name: &str) -> JobSpec {
             multi_turn_ratio: 0.0,
             session_affinity: false,
         },
-        slo: Slo::Online { p99_ttft_ms: Some(2_000.0), p99_tpot_ms: Some(80.0) },
+        slo: Slo::Online {
+            p99_ttft_ms: Some(2_000.0),
+            p99_tpot_ms: Some(80.0),
+        },
         preference: Preference {
             weights: crate::slow_loop::weights::ONLINE_WEIGHTS,
             hard: BTreeMap::new(),
@@ -112,7 +126,10 @@ pub(crate) fn batch(name: &str, tokens: u64, seconds: i64) -> JobSpec {
     let mut spec = chat(name);
     spec.class = JobClass::Batch;
     spec.workload.arrival_rate_rps = 0.0;
-    spec.slo = Slo::Batch { total_token_budget: tokens, deadline: NOW.plus_seconds(seconds) };
+    spec.slo = Slo::Batch {
+        total_token_budget: tokens,
+        deadline: NOW.plus_seconds(seconds),
+    };
     spec.preference.weights = crate::slow_loop::weights::BATCH_WEIGHTS;
     spec
 }
@@ -128,7 +145,10 @@ pub(crate) struct World {
 
 impl World {
     pub(crate) fn new() -> Self {
-        let state = ServerState { slow: SlowState::initial(&PARAMS), ..ServerState::default() };
+        let state = ServerState {
+            slow: SlowState::initial(&PARAMS),
+            ..ServerState::default()
+        };
         Self {
             snapshot: Snapshot {
                 tick: TickId(1),
@@ -202,7 +222,11 @@ impl World {
     }
 
     pub(crate) fn host_mut(&mut self, name: &str) -> &mut HostRecord {
-        self.snapshot.state.hosts.get_mut(&name.parse().unwrap()).unwrap()
+        self.snapshot
+            .state
+            .hosts
+            .get_mut(&name.parse().unwrap())
+            .unwrap()
     }
 
     pub(crate) fn job(&mut self, n: u128, spec: JobSpec) -> JobId {
@@ -249,7 +273,9 @@ impl World {
 
     fn execute(&mut self, checked: &CheckedPlan) {
         for action in checked.actions() {
-            let (Some(ladder), Some(promise)) = (&action.ladder, &action.promise) else { continue };
+            let (Some(ladder), Some(promise)) = (&action.ladder, &action.promise) else {
+                continue;
+            };
             let job = self.snapshot.state.jobs.get_mut(&action.job).unwrap();
             let generation = job.last_generation.next();
             job.last_generation = generation;
@@ -261,7 +287,10 @@ impl World {
                 committed_at: NOW,
             });
             let name = job.spec.name.clone();
-            self.snapshot.state.replicas.retain(|_, r| r.job != action.job);
+            self.snapshot
+                .state
+                .replicas
+                .retain(|_, r| r.job != action.job);
             for slot in &action.slots {
                 let id = replica_id(&name, generation, slot);
                 let replica = ReplicaRecord {

@@ -35,7 +35,9 @@ fn measured(rate_rps: f64) -> MeasuredJob {
 }
 
 fn gpu_of(action: &PlanAction) -> &str {
-    &action.ladder.as_ref().unwrap().ranks[0].environment.gpu_type
+    &action.ladder.as_ref().unwrap().ranks[0]
+        .environment
+        .gpu_type
 }
 
 #[test]
@@ -50,7 +52,11 @@ fn the_demo_fleet_serves_its_jobs_cheaply() {
     for job in [online, rag, deadline] {
         let placed = action(&draft, job);
         assert_eq!(placed.kind, ActionKind::Place, "{}", placed.rationale);
-        assert!(!placed.rationale.starts_with("at risk"), "{}", placed.rationale);
+        assert!(
+            !placed.rationale.starts_with("at risk"),
+            "{}",
+            placed.rationale
+        );
         let promise = placed.promise.as_ref().unwrap();
         assert!(promise.sigma.slo_risk.any <= 0.10);
         assert_eq!(promise.ranks.len(), promise.bands.len());
@@ -58,7 +64,12 @@ fn the_demo_fleet_serves_its_jobs_cheaply() {
         assert!(promise.usd_per_hour.unwrap() <= 6.0, "{}", placed.rationale);
     }
     assert!(draft.bound.unwrap() >= draft.objective - 1e-9);
-    assert!(draft.considered.iter().any(|c| c.code == "SCORE" && c.sigma.is_some()));
+    assert!(
+        draft
+            .considered
+            .iter()
+            .any(|c| c.code == "SCORE" && c.sigma.is_some())
+    );
 }
 
 #[test]
@@ -94,14 +105,26 @@ fn scarce_gpus_go_where_the_gain_is_largest() {
     large.constraints.min_replicas = 2;
     large.workload.arrival_rate_rps = 4.0;
     let alone = action(&world.plan(), small).clone();
-    assert_eq!(gpu_of(&alone), "H100", "without a rival the cheap GPU is the better one");
+    assert_eq!(
+        gpu_of(&alone),
+        "H100",
+        "without a rival the cheap GPU is the better one"
+    );
     let large = world.job(2, large);
     let draft = world.checked().draft().clone();
     assert_eq!(gpu_of(action(&draft, large)), "H100");
     assert_eq!(action(&draft, large).ladder.as_ref().unwrap().n_gpus(), 4);
     assert_eq!(gpu_of(action(&draft, small)), "L40S");
-    let reason = draft.considered.iter().find(|c| c.job == small && c.code == "CAPACITY").unwrap();
-    assert!(reason.reason.contains("worth more to other jobs"), "{}", reason.reason);
+    let reason = draft
+        .considered
+        .iter()
+        .find(|c| c.job == small && c.code == "CAPACITY")
+        .unwrap();
+    assert!(
+        reason.reason.contains("worth more to other jobs"),
+        "{}",
+        reason.reason
+    );
 }
 
 #[test]
@@ -117,7 +140,11 @@ fn priority_decides_who_waits() {
     let draft = world.checked().draft().clone();
     assert_eq!(action(&draft, high).kind, ActionKind::Place);
     assert_eq!(action(&draft, low).kind, ActionKind::Defer);
-    assert!(action(&draft, low).rationale.starts_with("outbid"), "{}", action(&draft, low).rationale);
+    assert!(
+        action(&draft, low).rationale.starts_with("outbid"),
+        "{}",
+        action(&draft, low).rationale
+    );
 }
 
 #[test]
@@ -135,7 +162,12 @@ fn infeasible_jobs_say_why() {
     world.job_mut(job_id(1)).spec = big("chat");
     assert!(said(&world).contains("NO-FIT"), "{}", said(&world));
     world.job_mut(job_id(1)).spec = chat("chat");
-    world.job_mut(job_id(1)).spec.constraints.denied_gpu_types.insert("A10G".to_owned());
+    world
+        .job_mut(job_id(1))
+        .spec
+        .constraints
+        .denied_gpu_types
+        .insert("A10G".to_owned());
     assert!(said(&world).contains("C3-GPU-TYPE"), "{}", said(&world));
     world.job_mut(job_id(1)).spec = chat("chat");
     world.host_mut("a10g").facts.engines.clear();
@@ -162,13 +194,24 @@ fn a_chain_is_never_spread_over_hosts() {
 fn an_impossible_slo_runs_at_least_risk_and_says_so() {
     let mut world = World::fleet();
     let mut spec = chat("chat");
-    spec.slo = Slo::Online { p99_ttft_ms: Some(1.0), p99_tpot_ms: None };
+    spec.slo = Slo::Online {
+        p99_ttft_ms: Some(1.0),
+        p99_tpot_ms: None,
+    };
     let job = world.job(1, spec);
     let draft = world.checked().draft().clone();
     let placed = action(&draft, job);
     assert_eq!(placed.kind, ActionKind::Place);
-    assert!(placed.rationale.starts_with("at risk"), "{}", placed.rationale);
-    assert!(placed.rationale.contains("p99_ttft_ms"), "{}", placed.rationale);
+    assert!(
+        placed.rationale.starts_with("at risk"),
+        "{}",
+        placed.rationale
+    );
+    assert!(
+        placed.rationale.contains("p99_ttft_ms"),
+        "{}",
+        placed.rationale
+    );
 }
 
 #[test]
@@ -188,7 +231,11 @@ fn load_is_met_by_more_replicas_and_fewer_suffice_later() {
     assert!(n_gpus(&world) > before);
     world.snapshot.measured.insert(job, measured(1.0));
     world.tick();
-    assert!(n_gpus(&world) <= before, "{} GPUs for a quiet job", n_gpus(&world));
+    assert!(
+        n_gpus(&world) <= before,
+        "{} GPUs for a quiet job",
+        n_gpus(&world)
+    );
 }
 
 /// ±3 % of noise in price and load around a tie, 200 plans: at most one swap.
@@ -207,9 +254,18 @@ fn noise_around_a_tie_never_churns_a_live_ladder() {
     for _ in 0..200 {
         for (name, usd) in [("a", 16.0), ("b", 16.0), ("c", 24.0)] {
             let noisy = usd * (0.97 + 0.06 * rng.unit());
-            world.host_mut(name).facts.price.as_mut().unwrap().usd_per_hour = noisy;
+            world
+                .host_mut(name)
+                .facts
+                .price
+                .as_mut()
+                .unwrap()
+                .usd_per_hour = noisy;
         }
-        world.snapshot.measured.insert(job, measured(20.0 * (0.97 + 0.06 * rng.unit())));
+        world
+            .snapshot
+            .measured
+            .insert(job, measured(20.0 * (0.97 + 0.06 * rng.unit())));
         let plan = world.tick();
         n_swaps += usize::from(action(plan.draft(), job).kind == ActionKind::Swap);
     }
@@ -228,7 +284,9 @@ fn lost_replicas_are_replaced_outside_the_swap_budget() {
     world.snapshot.state.slow.swap_budget = 0;
     let n_before = world.snapshot.state.replicas.len();
     let first = world.snapshot.state.replicas.values_mut().next().unwrap();
-    first.phase = ReplicaPhase::Failed { reason: "XID 79".to_owned() };
+    first.phase = ReplicaPhase::Failed {
+        reason: "XID 79".to_owned(),
+    };
     let plan = world.tick();
     let replaced = action(plan.draft(), job);
     assert_eq!(replaced.kind, ActionKind::Swap, "{}", replaced.rationale);
@@ -242,11 +300,22 @@ fn a_draining_host_is_emptied_by_a_migration() {
     let job = world.job(1, chat("chat"));
     world.tick();
     world.snapshot.state.slow.swap_budget = 0;
-    let host = world.snapshot.state.replicas.values().next().unwrap().host.clone();
+    let host = world
+        .snapshot
+        .state
+        .replicas
+        .values()
+        .next()
+        .unwrap()
+        .host
+        .clone();
     world.host_mut(host.as_str()).draining_since = Some(super::test_world::NOW);
     let plan = world.tick();
     let moved = action(plan.draft(), job);
-    assert_eq!((moved.kind, moved.swap_reason), (ActionKind::Swap, Some(SwapReason::Migrate)));
+    assert_eq!(
+        (moved.kind, moved.swap_reason),
+        (ActionKind::Swap, Some(SwapReason::Migrate))
+    );
     assert!(moved.slots.iter().all(|s| s.host != host));
 }
 
@@ -257,17 +326,38 @@ fn silent_hosts_are_replaced_only_when_the_job_says_so_and_few_are_silent() {
     spec.on_disconnect = OnDisconnect::ReplaceAfter { seconds: 60 };
     let job = world.job(1, spec);
     world.tick();
-    let host = world.snapshot.state.replicas.values().next().unwrap().host.clone();
-    world.snapshot.liveness.insert(host.clone(), Liveness::Unreachable);
+    let host = world
+        .snapshot
+        .state
+        .replicas
+        .values()
+        .next()
+        .unwrap()
+        .host
+        .clone();
+    world.snapshot.liveness.insert(host, Liveness::Unreachable);
     assert_eq!(action(&world.plan(), job).kind, ActionKind::Swap);
     world.job_mut(job).spec.on_disconnect = OnDisconnect::KeepServing;
     assert_eq!(action(&world.plan(), job).kind, ActionKind::Keep);
     world.job_mut(job).spec.on_disconnect = OnDisconnect::ReplaceAfter { seconds: 60 };
-    world.snapshot.liveness.insert("l40s-a".parse().unwrap(), Liveness::Unreachable);
-    world.snapshot.liveness.insert("l40s-b".parse().unwrap(), Liveness::Unreachable);
-    world.snapshot.liveness.insert("a100-b".parse().unwrap(), Liveness::Unreachable);
+    world
+        .snapshot
+        .liveness
+        .insert("l40s-a".parse().unwrap(), Liveness::Unreachable);
+    world
+        .snapshot
+        .liveness
+        .insert("l40s-b".parse().unwrap(), Liveness::Unreachable);
+    world
+        .snapshot
+        .liveness
+        .insert("a100-b".parse().unwrap(), Liveness::Unreachable);
     let braked = world.checked().draft().clone();
-    assert_eq!(action(&braked, job).kind, ActionKind::Keep, "many silent hosts: the brake holds");
+    assert_eq!(
+        action(&braked, job).kind,
+        ActionKind::Keep,
+        "many silent hosts: the brake holds"
+    );
     assert!(action(&braked, job).rationale.contains("silent"));
 }
 
@@ -276,7 +366,9 @@ fn launch_failures_are_retried_with_growing_waits() {
     let mut world = World::fleet();
     let job = world.job(1, chat("chat"));
     let record = world.job_mut(job);
-    record.state = JobState::LaunchFailed { reason: "out of memory".to_owned() };
+    record.state = JobState::LaunchFailed {
+        reason: "out of memory".to_owned(),
+    };
     record.recent_failures = 1;
     assert_eq!(action(world.checked().draft(), job).kind, ActionKind::Retry);
     world.job_mut(job).recent_failures = 3;
@@ -314,10 +406,20 @@ fn no_plan_breaks_the_check() {
             let gpu = ["H100", "A100", "L40S"][rng.below(3)];
             let n = [1, 2, 4, 8][rng.below(4)];
             let market = ["reserved", "spot"][rng.below(2)];
-            world.host(&format!("h{h}"), gpu, n, market, f64::from(n) * (0.5 + 2.0 * rng.unit()));
+            world.host(
+                &format!("h{h}"),
+                gpu,
+                n,
+                market,
+                f64::from(n) * (0.5 + 2.0 * rng.unit()),
+            );
         }
         for j in 0..1 + rng.below(6) {
-            let mut spec = if rng.below(4) == 0 { big("x") } else { chat("x") };
+            let mut spec = if rng.below(4) == 0 {
+                big("x")
+            } else {
+                chat("x")
+            };
             spec.name = format!("job-{j}").parse().unwrap();
             spec.workload.arrival_rate_rps = 30.0 * rng.unit();
             spec.constraints.spot_allowed = rng.below(2) == 0;
@@ -327,10 +429,30 @@ fn no_plan_breaks_the_check() {
         world.snapshot.state.slow.swap_budget = rng.below(3) as u32;
         for tick in 0..3 {
             world.snapshot.seed = tick;
-            for job in world.snapshot.state.jobs.keys().copied().collect::<Vec<_>>() {
-                world.snapshot.measured.insert(job, measured(40.0 * rng.unit()));
+            for job in world
+                .snapshot
+                .state
+                .jobs
+                .keys()
+                .copied()
+                .collect::<Vec<_>>()
+            {
+                world
+                    .snapshot
+                    .measured
+                    .insert(job, measured(40.0 * rng.unit()));
             }
-            world.tick();
+            let budget = world.snapshot.state.slow.swap_budget as usize;
+            let plan = world.tick();
+            let swaps = plan
+                .actions()
+                .iter()
+                .filter(|a| a.kind == ActionKind::Swap)
+                .count();
+            assert!(
+                swaps <= budget,
+                "{swaps} swaps, nothing was lost and {budget} are allowed"
+            );
             let mut devices = BTreeSet::new();
             for replica in world.snapshot.state.replicas.values() {
                 assert!(replica.gpu_uuids.iter().all(|u| devices.insert(u.clone())));

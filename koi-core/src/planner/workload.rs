@@ -19,7 +19,9 @@ const LENGTH_CORRECTION_MAX: f64 = 8.0;
 #[must_use]
 pub fn planned_workload(spec: &JobSpec, measured: Option<&MeasuredJob>) -> Workload {
     let mut workload = spec.workload.clone();
-    let Some(measured) = measured else { return workload };
+    let Some(measured) = measured else {
+        return workload;
+    };
     if spec.class == JobClass::Online && measured.rate_rps.is_finite() {
         workload.arrival_rate_rps = workload.arrival_rate_rps.max(measured.rate_rps);
     }
@@ -36,7 +38,12 @@ fn correct(stats: &mut LengthStats, measured_mean: f64) {
         return;
     }
     let ratio = ratio.clamp(1.0 / LENGTH_CORRECTION_MAX, LENGTH_CORRECTION_MAX);
-    for value in [&mut stats.mean, &mut stats.p50, &mut stats.p95, &mut stats.p99] {
+    for value in [
+        &mut stats.mean,
+        &mut stats.p50,
+        &mut stats.p95,
+        &mut stats.p99,
+    ] {
         *value *= ratio;
     }
 }
@@ -48,7 +55,13 @@ pub fn batch_progress(
     measured: Option<&MeasuredJob>,
     now: UtcMicros,
 ) -> Option<BatchProgress> {
-    let Slo::Batch { total_token_budget, deadline } = job.spec.slo else { return None };
+    let Slo::Batch {
+        total_token_budget,
+        deadline,
+    } = job.spec.slo
+    else {
+        return None;
+    };
     let done = measured.map_or(0, |m| m.tokens_done).max(job.tokens_done);
     Some(BatchProgress {
         tokens_left: total_token_budget.saturating_sub(done) as f64,
@@ -62,7 +75,12 @@ mod tests {
 
     #[test]
     fn lengths_follow_the_measurement_only_when_clearly_elsewhere() {
-        let stats = LengthStats { mean: 100.0, p50: 90.0, p95: 200.0, p99: 300.0 };
+        let stats = LengthStats {
+            mean: 100.0,
+            p50: 90.0,
+            p95: 200.0,
+            p99: 300.0,
+        };
         let corrected = |mean| {
             let mut s = stats;
             correct(&mut s, mean);

@@ -44,13 +44,11 @@ pub(super) fn validate(draft: &WorkloadDraft, class: Option<JobClass>, bad: &mut
     let multi_turn = number("workload.multi_turn_ratio", draft.multi_turn_ratio, 0.0, 0.0..=1.0, "(a fraction)");
     let isl = lengths("workload.isl", &draft.isl, bad);
     let osl = lengths("workload.osl", &draft.osl, bad);
-    if let (Some(shared), Some(isl)) = (shared, isl) {
-        if shared > isl.p99 {
-            bad.add(
-                "workload.shared_prefix_tokens",
-                format!("is {shared}, longer than the longest prompts (isl.p99 {:.0})", isl.p99),
-            );
-        }
+    if let (Some(shared), Some(isl)) = (shared, isl)
+        && shared > isl.p99
+    {
+        let message = format!("is {shared}, longer than the longest prompts (isl.p99 {:.0})", isl.p99);
+        bad.add("workload.shared_prefix_tokens", message);
     }
     Some(Workload {
         arrival_rate_rps: rate?,

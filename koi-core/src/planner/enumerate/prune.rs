@@ -12,8 +12,17 @@ const CHAMPION_OBJECTIVES: usize = 4;
 fn cost_vector(option: &LadderOption) -> [f64; 5] {
     let y = &option.forecast.outcomes;
     let worst = f64::INFINITY;
-    let cost = option.forecast.usd_per_hour.or(y.get(Outcome::CostPerToken)).unwrap_or(worst);
-    let capacity: f64 = option.forecast.ranks.iter().map(|r| r.max_tokens_per_sec).sum();
+    let cost = option
+        .forecast
+        .usd_per_hour
+        .or(y.get(Outcome::CostPerToken))
+        .unwrap_or(worst);
+    let capacity: f64 = option
+        .forecast
+        .ranks
+        .iter()
+        .map(|r| r.max_tokens_per_sec)
+        .sum();
     [
         cost,
         y.get(Outcome::P99TtftMs).unwrap_or(worst),
@@ -36,17 +45,22 @@ fn retain_marked<T>(items: &mut Vec<T>, marks: &[bool]) {
 
 /// Drops options that another one of the same pool beats or equals in everything.
 pub(super) fn drop_dominated(options: &mut Vec<LadderOption>) {
-    let vectors: Vec<_> =
-        options.iter().map(|o| (cost_vector(o), demand_vector(o), o.meets)).collect();
+    let vectors: Vec<_> = options
+        .iter()
+        .map(|o| (cost_vector(o), demand_vector(o), o.meets))
+        .collect();
     let is_beaten = |i: usize| {
         let (cost, demand, meets) = &vectors[i];
-        vectors.iter().enumerate().any(|(j, (other_cost, other_demand, other_meets))| {
-            let no_worse = other_meets >= meets
-                && other_cost.iter().zip(cost).all(|(a, b)| a <= b)
-                && other_demand.iter().zip(demand).all(|(a, b)| a <= b);
-            // Of equals the first one stays.
-            j != i && no_worse && (j < i || vectors[j] != vectors[i])
-        })
+        vectors
+            .iter()
+            .enumerate()
+            .any(|(j, (other_cost, other_demand, other_meets))| {
+                let no_worse = other_meets >= meets
+                    && other_cost.iter().zip(cost).all(|(a, b)| a <= b)
+                    && other_demand.iter().zip(demand).all(|(a, b)| a <= b);
+                // Of equals the first one stays.
+                j != i && no_worse && (j < i || vectors[j] != vectors[i])
+            })
     };
     let marks: Vec<bool> = (0..options.len()).map(|i| !is_beaten(i)).collect();
     retain_marked(options, &marks);

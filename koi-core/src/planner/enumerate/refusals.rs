@@ -26,12 +26,18 @@ fn place_name(key: &PoolKey) -> String {
 
 impl Refusals {
     pub(super) const fn new(job: JobId) -> Self {
-        Self { job, lines: BTreeMap::new(), nearest: BTreeMap::new() }
+        Self {
+            job,
+            lines: BTreeMap::new(),
+            nearest: BTreeMap::new(),
+        }
     }
 
     /// A place, or a shape there, is refused for a reason; the first reason of a code stays.
     pub(super) fn place(&mut self, key: &PoolKey, code: &str, reason: String) {
-        self.lines.entry((code.to_owned(), place_name(key))).or_insert(reason);
+        self.lines
+            .entry((code.to_owned(), place_name(key)))
+            .or_insert(reason);
     }
 
     /// A split does not fit the device memory.
@@ -40,7 +46,10 @@ impl Refusals {
         let needed =
             memory.weights_bytes + memory.activation_bytes + memory.reserved_bytes + request;
         let missing = needed - memory.allowed_bytes;
-        let best = self.nearest.entry(place_name(key)).or_insert((f64::INFINITY, String::new()));
+        let best = self
+            .nearest
+            .entry(place_name(key))
+            .or_insert((f64::INFINITY, String::new()));
         if missing >= best.0 {
             return;
         }
@@ -70,8 +79,14 @@ impl Refusals {
             code: code.to_owned(),
             reason,
         };
-        let memory = self.nearest.into_iter().map(|(place, (_, r))| line("NO-FIT", place, r));
-        let others = self.lines.into_iter().map(|((code, place), r)| line(&code, place, r));
+        let memory = self
+            .nearest
+            .into_iter()
+            .map(|(place, (_, r))| line("NO-FIT", place, r));
+        let others = self
+            .lines
+            .into_iter()
+            .map(|((code, place), r)| line(&code, place, r));
         memory.chain(others).take(LINES_MAX).collect()
     }
 }

@@ -15,8 +15,14 @@ const TP: [u32; 5] = [1, 2, 4, 8, 16];
 /// Pipeline depths tried, inside one host.
 const PP: [u32; 3] = [1, 2, 4];
 /// Batching knobs tried: sequences and tokens in one step.
-const BATCHING: [(u32, u32); 6] =
-    [(256, 8192), (256, 2048), (64, 2048), (64, 8192), (512, 8192), (512, 16384)];
+const BATCHING: [(u32, u32); 6] = [
+    (256, 8192),
+    (256, 2048),
+    (64, 2048),
+    (64, 8192),
+    (512, 8192),
+    (512, 16384),
+];
 /// Requests longer than this multiple of the workload's p99 lengths are refused by the engine.
 const LENGTH_SLACK: f64 = 4.0;
 /// Shortest request limit that a ladder is given.
@@ -55,7 +61,10 @@ impl Search<'_> {
         model.legal_tp(tp)?;
         model.legal_pp(pp)?;
         if !model.layers.is_multiple_of(pp) {
-            return Err(format!("pp={pp} does not divide the {} layers", model.layers));
+            return Err(format!(
+                "pp={pp} does not divide the {} layers",
+                model.layers
+            ));
         }
         Ok(())
     }
@@ -116,7 +125,8 @@ impl Search<'_> {
         let catalog = self.scorer.context.catalog;
         let configuration =
             Configuration::from_shape_in(catalog, &shape, engine).map_err(|violations| {
-                let line = |v: &crate::violation::FieldViolation| format!("{} {}", v.field, v.message);
+                let line =
+                    |v: &crate::violation::FieldViolation| format!("{} {}", v.field, v.message);
                 violations.iter().map(line).collect::<Vec<_>>().join("; ")
             })?;
         let mut rank = Rank {
@@ -163,10 +173,16 @@ impl Search<'_> {
             return refusals.place(key, code, reason);
         }
         let scope = ResidualScope::of(rank);
-        match self.scorer.score(self.view, &sized.forecast, scope, self.change) {
+        match self
+            .scorer
+            .score(self.view, &sized.forecast, scope, self.change)
+        {
             Err(reason) => refusals.place(key, "NOT-SCORED", reason.to_string()),
             Ok(terms) => {
-                let rank = Rank { n_replicas: sized.n_replicas, ..rank.clone() };
+                let rank = Rank {
+                    n_replicas: sized.n_replicas,
+                    ..rank.clone()
+                };
                 found.push(LadderOption {
                     pool: self.pool.0,
                     ladder: Ladder { ranks: vec![rank] },
@@ -185,15 +201,20 @@ fn within_amounts(spec: &JobSpec, sized: &Sized) -> Result<(), (&'static str, St
     let n = sized.n_replicas;
     if n > c.max_replicas || n < c.min_replicas {
         let range = format!("{} to {}", c.min_replicas, c.max_replicas);
-        return Err(("C3-REPLICAS", format!("{n} replicas, the job allows {range}")));
+        return Err((
+            "C3-REPLICAS",
+            format!("{n} replicas, the job allows {range}"),
+        ));
     }
     match (c.max_usd_per_hour, sized.forecast.stated_usd_per_hour) {
-        (Some(limit), Some(usd)) if usd > limit => {
-            Err(("C3-USD", format!("{usd:.2} USD/h, the job allows {limit:.2}")))
-        }
-        (Some(_), None) => {
-            Err(("C3-USD", "the job has a price limit and its hosts state no price".to_owned()))
-        }
+        (Some(limit), Some(usd)) if usd > limit => Err((
+            "C3-USD",
+            format!("{usd:.2} USD/h, the job allows {limit:.2}"),
+        )),
+        (Some(_), None) => Err((
+            "C3-USD",
+            "the job has a price limit and its hosts state no price".to_owned(),
+        )),
         (Some(_), Some(_)) | (None, _) => Ok(()),
     }
 }

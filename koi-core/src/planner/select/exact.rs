@@ -36,19 +36,29 @@ pub(super) fn search(
     nodes_max: u64,
 ) -> Outcome {
     if nodes_max == 0 {
-        return Outcome { picks: start, is_closed: false };
+        return Outcome {
+            picks: start,
+            is_closed: false,
+        };
     }
     let ranked: Vec<Vec<(usize, f64)>> = instance
         .jobs
         .iter()
         .map(|job| {
-            let mut list: Vec<(usize, f64)> =
-                job.iter().map(|c| reduced_gain(c, &priced.prices)).enumerate().collect();
+            let mut list: Vec<(usize, f64)> = job
+                .iter()
+                .map(|c| reduced_gain(c, &priced.prices))
+                .enumerate()
+                .collect();
             list.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
             list
         })
         .collect();
-    let spread = |j: usize| ranked[j].first().map_or(0.0, |a| a.1 - ranked[j].get(1).unwrap_or(a).1);
+    let spread = |j: usize| {
+        ranked[j]
+            .first()
+            .map_or(0.0, |a| a.1 - ranked[j].get(1).unwrap_or(a).1)
+    };
     let mut order: Vec<usize> = (0..instance.jobs.len()).collect();
     order.sort_by(|a, b| spread(*b).total_cmp(&spread(*a)).then(a.cmp(b)));
     let mut rest = vec![0.0; order.len() + 1];
@@ -67,9 +77,17 @@ pub(super) fn search(
         n_nodes: 0,
         nodes_max,
     };
-    let slack_value = search.left.iter().zip(search.prices).map(|(n, p)| *n as f64 * p).sum();
+    let slack_value = search
+        .left
+        .iter()
+        .zip(search.prices)
+        .map(|(n, p)| *n as f64 * p)
+        .sum();
     let is_closed = search.descend(0, 0.0, slack_value);
-    Outcome { picks: search.best.map(|b| b.1), is_closed }
+    Outcome {
+        picks: search.best.map(|b| b.1),
+        is_closed,
+    }
 }
 
 impl Search<'_> {
@@ -109,6 +127,8 @@ impl Search<'_> {
     }
 
     fn beats_best(&self, value: f64) -> bool {
-        self.best.as_ref().is_none_or(|(best, _)| value > best + VALUE_TOLERANCE)
+        self.best
+            .as_ref()
+            .is_none_or(|(best, _)| value > best + VALUE_TOLERANCE)
     }
 }

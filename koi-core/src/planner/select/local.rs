@@ -41,8 +41,10 @@ fn greedy<'a>(instance: &'a Instance, priced: &Priced) -> Option<Assignment<'a>>
     let mut picks = Vec::with_capacity(instance.jobs.len());
     let mut left = instance.capacity.clone();
     for job in &instance.jobs {
-        let (position, lightest) =
-            job.iter().enumerate().min_by_key(|(_, c)| c.uses.iter().map(|u| u.1).sum::<u64>())?;
+        let (position, lightest) = job
+            .iter()
+            .enumerate()
+            .min_by_key(|(_, c)| c.uses.iter().map(|u| u.1).sum::<u64>())?;
         if !fits(&left, &lightest.uses) {
             return None;
         }
@@ -57,7 +59,12 @@ fn greedy<'a>(instance: &'a Instance, priced: &Priced) -> Option<Assignment<'a>>
         }
     }
     upgrades.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)).then(a.2.cmp(&b.2)));
-    let mut assignment = Assignment { instance, picks, left, n_trials: 0 };
+    let mut assignment = Assignment {
+        instance,
+        picks,
+        left,
+        n_trials: 0,
+    };
     let mut settled = vec![false; instance.jobs.len()];
     for (_, j, position) in upgrades {
         if !settled[j] && assignment.try_move(j, position) {
@@ -93,8 +100,14 @@ impl Assignment<'_> {
         let mut better: Vec<usize> = (0..self.instance.jobs[job].len())
             .filter(|p| self.gain(job, *p) > now + VALUE_TOLERANCE)
             .collect();
-        better.sort_by(|a, b| self.gain(job, *b).total_cmp(&self.gain(job, *a)).then(a.cmp(b)));
-        better.into_iter().any(|position| self.try_move(job, position))
+        better.sort_by(|a, b| {
+            self.gain(job, *b)
+                .total_cmp(&self.gain(job, *a))
+                .then(a.cmp(b))
+        });
+        better
+            .into_iter()
+            .any(|position| self.try_move(job, position))
     }
 
     /// Moves a job to a better choice by moving one other job to a worse one, if the sum grows.

@@ -18,7 +18,12 @@ pub(super) struct Priced {
 
 /// Gain after paying for what is used.
 pub(super) fn reduced_gain(candidate: &Candidate, prices: &[f64]) -> f64 {
-    candidate.gain - candidate.uses.iter().map(|(row, n)| prices[*row] * *n as f64).sum::<f64>()
+    candidate.gain
+        - candidate
+            .uses
+            .iter()
+            .map(|(row, n)| prices[*row] * *n as f64)
+            .sum::<f64>()
 }
 
 /// Best candidate of a job at these prices: position and reduced gain.
@@ -53,14 +58,20 @@ fn evaluate(instance: &Instance, prices: &[f64]) -> (f64, Vec<f64>) {
 /// L(λ) = Σ_r λ_r·capacity_r + Σ_j max_o (gain − Σ_r λ_r·use); every λ ≥ 0 bounds every plan.
 pub(super) fn relax(instance: &Instance) -> Priced {
     let mut prices = vec![0.0; instance.capacity.len()];
-    let mut best = Priced { prices: prices.clone(), bound: f64::INFINITY };
+    let mut best = Priced {
+        prices: prices.clone(),
+        bound: f64::INFINITY,
+    };
     let floor: f64 = instance.jobs.iter().map(|job| lowest_gain(job)).sum();
     let mut step = 1.0;
     let mut stale = 0;
     for _ in 0..STEPS {
         let (value, slack) = evaluate(instance, &prices);
         if value < best.bound - 1e-9 {
-            best = Priced { prices: prices.clone(), bound: value };
+            best = Priced {
+                prices: prices.clone(),
+                bound: value,
+            };
             stale = 0;
         } else {
             stale += 1;
