@@ -57,7 +57,10 @@ impl Settings {
         let shared = xdg.or(home).map(|d| d.join("koi/postgres"));
         Self {
             pg_bin: std::env::var_os("KOI_PG_BIN").map(PathBuf::from),
-            wheel_dirs: shared.into_iter().chain([data_dir.join("postgres-wheel")]).collect(),
+            wheel_dirs: shared
+                .into_iter()
+                .chain([data_dir.join("postgres-wheel")])
+                .collect(),
             data_dir,
             durable: true,
             remove_after: false,
@@ -69,6 +72,10 @@ impl Settings {
     /// A throwaway cluster: fast, and gone with its owner.
     #[must_use]
     pub fn throwaway(data_dir: PathBuf) -> Self {
-        Self { durable: false, remove_after: true, ..Self::from_env(data_dir) }
+        Self {
+            durable: false,
+            remove_after: true,
+            ..Self::from_env(data_dir)
+        }
     }
 }

@@ -93,7 +93,10 @@ impl Store {
         let connect = base.application_name("koi-server").options([
             ("statement_timeout", millis(options.statement_timeout)),
             ("lock_timeout", millis(options.lock_timeout)),
-            ("idle_in_transaction_session_timeout", millis(options.statement_timeout)),
+            (
+                "idle_in_transaction_session_timeout",
+                millis(options.statement_timeout),
+            ),
             ("timezone", "UTC".to_owned()),
         ]);
         let pool = |size| {
@@ -102,10 +105,17 @@ impl Store {
                 .acquire_timeout(options.acquire_timeout)
                 .idle_timeout(Duration::from_secs(300))
         };
-        let control = pool(CONTROL_CONNECTIONS).connect_with(connect.clone()).await?;
+        let control = pool(CONTROL_CONNECTIONS)
+            .connect_with(connect.clone())
+            .await?;
         let others = options.max_connections.max(2 * CONTROL_CONNECTIONS) - CONTROL_CONNECTIONS;
         let shared = pool(others).connect_lazy_with(connect);
-        Ok(Self { control, shared, options, telemetry: std::sync::Arc::default() })
+        Ok(Self {
+            control,
+            shared,
+            options,
+            telemetry: std::sync::Arc::default(),
+        })
     }
 
     /// Brings the schema up to date; a database that is newer than this build is refused. Each
@@ -116,7 +126,9 @@ impl Store {
     pub async fn migrate(&self) -> Result<(), StoreError> {
         // Building an index on a large table takes longer than a reader may.
         let mut db = self.control.acquire().await?;
-        sqlx::raw_sql("SET statement_timeout = 0; SET lock_timeout = 0").execute(&mut *db).await?;
+        sqlx::raw_sql("SET statement_timeout = 0; SET lock_timeout = 0")
+            .execute(&mut *db)
+            .await?;
         let done = MIGRATIONS.run(&mut *db).await;
         // The session's limits are not the defaults any more.
         db.close().await?;

@@ -73,9 +73,9 @@ impl MemStore {
     pub fn commit_with_key(&mut self, key: u128, tx: &StoreTx) -> Result<(), TxRefusal> {
         match self.applied.get(&key) {
             Some(before) if before == tx => Ok(()),
-            Some(_) => {
-                Err(TxRefusal::Conflict(format!("key {key} was used for another transaction")))
-            }
+            Some(_) => Err(TxRefusal::Conflict(format!(
+                "key {key} was used for another transaction"
+            ))),
             None => {
                 self.commit(tx)?;
                 self.applied.insert(key, tx.clone());
@@ -161,7 +161,9 @@ impl MemStore {
         let mut ids: Vec<(UtcMicros, JobId)> =
             self.finished_at.iter().map(|(id, at)| (*at, *id)).collect();
         ids.sort_unstable_by(|a, b| b.cmp(a));
-        ids.into_iter().filter_map(|(at, id)| Some((at, self.jobs.get(&id)?.clone()))).collect()
+        ids.into_iter()
+            .filter_map(|(at, id)| Some((at, self.jobs.get(&id)?.clone())))
+            .collect()
     }
 
     /// A job by its id or by its name, finished ones included; of several that had the name the live
@@ -185,7 +187,10 @@ impl MemStore {
     /// The newest plan with an action for the job.
     #[must_use]
     pub fn plan_for_job(&self, job: JobId) -> Option<&PlanRecord> {
-        self.plans.values().rev().find(|plan| plan.actions.iter().any(|a| a.job == job))
+        self.plans
+            .values()
+            .rev()
+            .find(|plan| plan.actions.iter().any(|a| a.job == job))
     }
 
     /// Plans, the newest first.
@@ -215,7 +220,11 @@ impl MemStore {
     /// The newest evidence of a job, at most `limit` rows.
     #[must_use]
     pub fn evidence_of_job(&self, job: JobId, limit: usize) -> Vec<&EvidenceRow> {
-        let mut rows: Vec<_> = self.evidence.values().filter(|row| row.job == job).collect();
+        let mut rows: Vec<_> = self
+            .evidence
+            .values()
+            .filter(|row| row.job == job)
+            .collect();
         rows.sort_by_key(|row| (std::cmp::Reverse(row.tick), row.rank));
         rows.truncate(limit);
         rows

@@ -1,7 +1,5 @@
 //! The store: one conformance suite for Postgres and memory, and what only Postgres can show.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a failing helper is a failing test")]
-
 mod conformance;
 mod faults;
 mod history;
@@ -25,7 +23,10 @@ pub(crate) enum AnyStore {
 
 impl AnyStore {
     pub(crate) async fn both() -> [Self; 2] {
-        [Self::Memory(Box::default()), Self::Postgres(TestDatabase::new().await)]
+        [
+            Self::Memory(Box::default()),
+            Self::Postgres(TestDatabase::new().await),
+        ]
     }
 
     pub(crate) async fn commit(&mut self, tx: &StoreTx) -> Result<(), TxRefusal> {
@@ -55,9 +56,9 @@ pub(crate) fn refusal(result: Result<(), StoreError>) -> Result<(), TxRefusal> {
     match result {
         Ok(()) => Ok(()),
         Err(StoreError::Refused(refusal)) => Err(refusal),
-        Err(StoreError::KeyReused(key)) => {
-            Err(TxRefusal::Conflict(format!("key {key} was used for another transaction")))
-        }
+        Err(StoreError::KeyReused(key)) => Err(TxRefusal::Conflict(format!(
+            "key {key} was used for another transaction"
+        ))),
         Err(other) => panic!("{other}: {:?}", std::error::Error::source(&other)),
     }
 }

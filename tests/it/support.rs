@@ -3,8 +3,6 @@
 //! Needs nothing but the binaries: the cluster is made in a temporary folder, never as root, without
 //! fsync, and goes away with the test process however that ends.
 
-#![expect(clippy::unwrap_used, reason = "a failing helper is a failing test")]
-
 use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -80,7 +78,10 @@ fn start_cluster() -> RunningPostgres {
 }
 
 async fn create(admin: &mut PgConnection, sql: &str) {
-    sqlx::query(AssertSqlSafe(sql.to_owned())).execute(admin).await.unwrap();
+    sqlx::query(AssertSqlSafe(sql.to_owned()))
+        .execute(admin)
+        .await
+        .unwrap();
 }
 
 /// A database of one test.
@@ -95,7 +96,11 @@ impl TestDatabase {
         let n = N_FOLDERS.fetch_add(1, Ordering::Relaxed);
         let name = format!("test_{n}");
         let mut admin = PgConnection::connect(&url_of("koi")).await.unwrap();
-        create(&mut admin, &format!("CREATE DATABASE {name} TEMPLATE {TEMPLATE}")).await;
+        create(
+            &mut admin,
+            &format!("CREATE DATABASE {name} TEMPLATE {TEMPLATE}"),
+        )
+        .await;
         admin.close().await.unwrap();
         let url = url_of(&name);
         let store = Store::connect(&url, patient()).await.unwrap();

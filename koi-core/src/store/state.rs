@@ -99,7 +99,10 @@ impl Holders {
         self.0.get_or_insert_with(|| {
             let devices = |r: &ReplicaRecord| {
                 let id = r.id.clone();
-                r.gpu_uuids.clone().into_iter().map(move |uuid| (uuid, id.clone()))
+                r.gpu_uuids
+                    .clone()
+                    .into_iter()
+                    .map(move |uuid| (uuid, id.clone()))
             };
             replicas.values().flat_map(devices).collect()
         });
@@ -125,7 +128,12 @@ impl Holders {
         for uuid in before.into_iter().flat_map(|r| &r.gpu_uuids) {
             map.remove(uuid);
         }
-        map.extend(replica.gpu_uuids.iter().map(|uuid| (uuid.clone(), replica.id.clone())));
+        map.extend(
+            replica
+                .gpu_uuids
+                .iter()
+                .map(|uuid| (uuid.clone(), replica.id.clone())),
+        );
         Ok(())
     }
 
@@ -152,7 +160,10 @@ impl ServerState {
     /// [`TxRefusal`]; the state is unchanged then.
     pub fn apply(&mut self, tx: &StoreTx) -> Result<(), TxRefusal> {
         if tx.epoch < self.epoch {
-            return Err(TxRefusal::Fenced { offered: tx.epoch, stored: self.epoch });
+            return Err(TxRefusal::Fenced {
+                offered: tx.epoch,
+                stored: self.epoch,
+            });
         }
         for expect in &tx.expects {
             self.check(expect)?;
@@ -191,7 +202,9 @@ impl ServerState {
                 if stored == *version {
                     Ok(())
                 } else {
-                    conflict(format!("job {id} is at version {stored}, expected {version}"))
+                    conflict(format!(
+                        "job {id} is at version {stored}, expected {version}"
+                    ))
                 }
             }
             Expect::PlanSeq(_) => Ok(()),
@@ -231,7 +244,9 @@ impl ServerState {
         // A live job that keeps its name was looked at when it got it.
         let keeps = stored.is_some_and(|j| !j.state.is_finished() && j.spec.name == job.spec.name);
         let needs_the_name = !keeps && !job.state.is_finished();
-        let named = self.job_named(job.spec.name.as_str()).filter(|_| needs_the_name);
+        let named = self
+            .job_named(job.spec.name.as_str())
+            .filter(|_| needs_the_name);
         if let Some(twin) = named.filter(|j| j.id != job.id) {
             return Err(TxRefusal::Conflict(format!(
                 "a live job named {} exists: {}",
@@ -272,7 +287,10 @@ impl ServerState {
         holders: &mut Holders,
     ) -> Result<(), TxRefusal> {
         if !self.jobs.contains_key(&replica.job) {
-            return Err(TxRefusal::Conflict(format!("there is no job {}", replica.job)));
+            return Err(TxRefusal::Conflict(format!(
+                "there is no job {}",
+                replica.job
+            )));
         }
         let stored = self.replicas.get(&replica.id);
         if let Some(owner) = stored.map(|r| r.job).filter(|owner| *owner != replica.job) {
@@ -309,7 +327,9 @@ impl ServerState {
     pub fn beliefs_from(&self, model: &CausalModel) -> BTreeMap<BeliefKey, Belief> {
         let mut beliefs = model.seed_beliefs();
         for (key, moved) in &self.beliefs {
-            let belief = beliefs.entry(key.clone()).or_insert_with(|| Belief::of_counts(1, 1));
+            let belief = beliefs
+                .entry(key.clone())
+                .or_insert_with(|| Belief::of_counts(1, 1));
             *belief = moved.from_seed(*belief);
         }
         beliefs
@@ -319,7 +339,8 @@ impl ServerState {
     fn forget_finished(&mut self) {
         if self.jobs.values().any(|j| j.state.is_finished()) {
             let held: BTreeSet<JobId> = self.replicas.values().map(|r| r.job).collect();
-            self.jobs.retain(|id, job| !job.state.is_finished() || held.contains(id));
+            self.jobs
+                .retain(|id, job| !job.state.is_finished() || held.contains(id));
         }
     }
 
@@ -378,6 +399,8 @@ impl ServerState {
     /// The live job of this name; a finished one that still holds replicas is not it.
     #[must_use]
     pub fn job_named(&self, name: &str) -> Option<&JobRecord> {
-        self.jobs.values().find(|j| j.spec.name.as_str() == name && !j.state.is_finished())
+        self.jobs
+            .values()
+            .find(|j| j.spec.name.as_str() == name && !j.state.is_finished())
     }
 }

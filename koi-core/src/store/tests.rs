@@ -18,7 +18,12 @@ const CONFIG_JSON: &str = r#"{"model_type":"llama","architectures":["LlamaForCau
     "tie_word_embeddings":false,"torch_dtype":"bfloat16"}"#;
 
 fn spec(name: &str) -> JobSpec {
-    let lengths = LengthStats { mean: 100.0, p50: 90.0, p95: 400.0, p99: 1000.0 };
+    let lengths = LengthStats {
+        mean: 100.0,
+        p50: 90.0,
+        p95: 400.0,
+        p99: 1000.0,
+    };
     JobSpec {
         name: name.parse().unwrap(),
         tenant: "default".parse().unwrap(),
@@ -40,8 +45,15 @@ fn spec(name: &str) -> JobSpec {
             multi_turn_ratio: 0.0,
             session_affinity: false,
         },
-        slo: Slo::Online { p99_ttft_ms: Some(400.0), p99_tpot_ms: None },
-        preference: Preference { weights: [0.2; 5], hard: BTreeMap::new(), tau: 0.1 },
+        slo: Slo::Online {
+            p99_ttft_ms: Some(400.0),
+            p99_tpot_ms: None,
+        },
+        preference: Preference {
+            weights: [0.2; 5],
+            hard: BTreeMap::new(),
+            tau: 0.1,
+        },
         constraints: Constraints {
             allowed_gpu_types: BTreeSet::new(),
             denied_gpu_types: BTreeSet::new(),
@@ -78,7 +90,12 @@ fn job(n: u128, name: &str) -> JobRecord {
 
 fn replica(job: &JobRecord, index: u32, devices: &[&str]) -> Change {
     Change::Replica(Box::new(ReplicaRecord {
-        id: ReplicaId { job: job.spec.name.clone(), generation: Generation(1), rank: 0, index },
+        id: ReplicaId {
+            job: job.spec.name.clone(),
+            generation: Generation(1),
+            rank: 0,
+            index,
+        },
         job: job.id,
         host: "h1".parse().unwrap(),
         gpu_uuids: devices.iter().map(|d| (*d).to_owned()).collect(),
@@ -124,9 +141,16 @@ fn plan(seq: i64, parent: i64) -> Change {
 }
 
 fn moves(key: &str, alpha_micro: i64) -> Change {
-    let change = BeliefChange { key: key.parse().unwrap(), alpha_micro, beta_micro: 1 };
-    let event =
-        BeliefEvent { tick: TickId(1), source: BeliefSource::Forget, changes: vec![change] };
+    let change = BeliefChange {
+        key: key.parse().unwrap(),
+        alpha_micro,
+        beta_micro: 1,
+    };
+    let event = BeliefEvent {
+        tick: TickId(1),
+        source: BeliefSource::Forget,
+        changes: vec![change],
+    };
     Change::BeliefEvents(vec![event])
 }
 
@@ -137,7 +161,13 @@ fn put(job: &JobRecord) -> Change {
 fn apply(state: &mut ServerState, changes: Vec<Change>) -> Result<(), TxRefusal> {
     let expects = Vec::new();
     let at = UtcMicros(1);
-    state.apply(&StoreTx { kind: TxKind::JobSubmitted, epoch: Epoch(1), at, expects, changes })
+    state.apply(&StoreTx {
+        kind: TxKind::JobSubmitted,
+        epoch: Epoch(1),
+        at,
+        expects,
+        changes,
+    })
 }
 
 /// A state in which every kind of change has something to disturb.
@@ -217,13 +247,19 @@ fn a_replica_keeps_its_owner() {
     let (mut state, chat) = busy();
     let mut over = chat.clone();
     over.version = 2;
-    over.state = JobState::Finished { reason: "cancelled".to_owned() };
+    over.state = JobState::Finished {
+        reason: "cancelled".to_owned(),
+    };
     let successor = job(2, "chat");
     apply(&mut state, vec![put(&over), put(&successor)]).unwrap();
     assert_eq!(state.job_named("chat").map(|j| j.id), Some(successor.id));
     assert!(apply(&mut state, vec![replica(&successor, 0, &["G8"])]).is_err());
     assert_eq!(state.replicas_of(chat.id).count(), 1);
-    apply(&mut state, vec![Change::ReplicaReleased("chat.g1.r0.0".parse().unwrap())]).unwrap();
+    apply(
+        &mut state,
+        vec![Change::ReplicaReleased("chat.g1.r0.0".parse().unwrap())],
+    )
+    .unwrap();
     assert_eq!(state.jobs.len(), 1, "over and without replicas: history");
 }
 
@@ -233,7 +269,10 @@ fn beliefs_are_seed_plus_events() {
     apply(&mut state, vec![moves("edge:e1", -3), moves("edge:e1", 5)]).unwrap();
     let sum = state.beliefs[&"edge:e1".parse().unwrap()];
     let belief = sum.from_seed(crate::causal::Belief::of_counts(9, 1));
-    assert_eq!((belief.alpha_micro, belief.beta_micro), (9_000_012, 1_000_003));
+    assert_eq!(
+        (belief.alpha_micro, belief.beta_micro),
+        (9_000_012, 1_000_003)
+    );
 }
 
 /// Ten thousand devices reserved in one plan: quadratic work would take minutes, not moments.

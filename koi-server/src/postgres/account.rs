@@ -43,8 +43,11 @@ impl Account {
             let [found, _, uid, gid, ..] = fields.as_slice() else {
                 return None;
             };
-            let account =
-                Self { name: (*found).to_owned(), uid: uid.parse().ok()?, gid: gid.parse().ok()? };
+            let account = Self {
+                name: (*found).to_owned(),
+                uid: uid.parse().ok()?,
+                gid: gid.parse().ok()?,
+            };
             (*found == name && account.uid != 0).then_some(account)
         })
     }
@@ -69,7 +72,10 @@ impl Account {
 /// A command run by the account, in a folder the account can enter.
 pub(super) fn command(program: &Path, account: Option<&Account>, folder: &Path) -> Command {
     let mut command = Command::new(program);
-    command.current_dir(folder).env("LC_ALL", "C").env_remove("PGDATA");
+    command
+        .current_dir(folder)
+        .env("LC_ALL", "C")
+        .env_remove("PGDATA");
     if let Some(account) = account {
         command.uid(account.uid).gid(account.gid);
     }

@@ -38,12 +38,17 @@ impl Binaries {
                 Err(problem) => looked_in.push(format!("{}: {problem}", bin.display())),
             }
         }
-        let same = usable.iter().position(|b| wanted_major.is_none_or(|w| w == b.major));
+        let same = usable
+            .iter()
+            .position(|b| wanted_major.is_none_or(|w| w == b.major));
         let target = settings.wheel_dirs.first().unwrap_or(&settings.data_dir);
-        usable.into_iter().nth(same.unwrap_or(0)).ok_or_else(|| PostgresError::NoBinaries {
-            looked_in: looked_in.join("; "),
-            target: target.clone(),
-        })
+        usable
+            .into_iter()
+            .nth(same.unwrap_or(0))
+            .ok_or_else(|| PostgresError::NoBinaries {
+                looked_in: looked_in.join("; "),
+                target: target.clone(),
+            })
     }
 
     /// Path of one of the binaries.
@@ -97,7 +102,11 @@ pub(super) fn wheel(root: &Path) -> Vec<PathBuf> {
         }
         let entries = std::fs::read_dir(&dir).into_iter().flatten().flatten();
         let folders = entries.filter(|e| e.file_type().is_ok_and(|t| t.is_dir()));
-        open.extend(folders.filter(|_| depth < MAX_WHEEL_DEPTH).map(|e| (e.path(), depth + 1)));
+        open.extend(
+            folders
+                .filter(|_| depth < MAX_WHEEL_DEPTH)
+                .map(|e| (e.path(), depth + 1)),
+        );
     }
     found.sort();
     found
@@ -112,14 +121,21 @@ fn usable_at(bin: &Path, account: Option<&Account>) -> Result<Binaries, String> 
     if let Some(account) = account {
         let real = bin.canonicalize().map_err(|e| e.to_string())?;
         if let Some(blocked) = account.blocked_at(&real) {
-            return Err(format!("{} cannot enter {}", account.name, blocked.display()));
+            return Err(format!(
+                "{} cannot enter {}",
+                account.name,
+                blocked.display()
+            ));
         }
     }
     let out = Command::new(bin.join("postgres")).arg("--version").output();
     let out = out.map_err(|e| format!("postgres --version: {e}"))?;
     let text = String::from_utf8_lossy(&out.stdout).into_owned();
     match major_of(&text) {
-        Some(major) => Ok(Binaries { bin: bin.to_path_buf(), major }),
+        Some(major) => Ok(Binaries {
+            bin: bin.to_path_buf(),
+            major,
+        }),
         None => Err(format!("postgres --version said {:?}", text.trim())),
     }
 }

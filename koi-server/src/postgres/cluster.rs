@@ -55,8 +55,15 @@ impl PrivateCluster {
         }
         let socket_dir = make_socket_dir(&base, account.as_ref())?;
         let log = base.join("log");
-        let cluster =
-            Self { settings: settings.clone(), account, binaries, base, data, socket_dir, log };
+        let cluster = Self {
+            settings: settings.clone(),
+            account,
+            binaries,
+            base,
+            data,
+            socket_dir,
+            log,
+        };
         cluster.initialise()?;
         cluster.set_long_log_aside()?;
         Ok(cluster)
@@ -65,7 +72,10 @@ impl PrivateCluster {
     /// Connection URL of the database.
     #[must_use]
     pub fn url(&self) -> String {
-        format!("postgres://{DATABASE}@localhost/{DATABASE}?host={}", self.socket_dir.display())
+        format!(
+            "postgres://{DATABASE}@localhost/{DATABASE}?host={}",
+            self.socket_dir.display()
+        )
     }
 
     /// Starts the server and waits until it accepts connections. Blocks.
@@ -90,7 +100,11 @@ impl PrivateCluster {
     }
 
     fn initdb(&self, into: &Path) -> Result<(), PostgresError> {
-        let mut initdb = command(&self.binaries.tool("initdb"), self.account.as_ref(), &self.base);
+        let mut initdb = command(
+            &self.binaries.tool("initdb"),
+            self.account.as_ref(),
+            &self.base,
+        );
         initdb.arg("-D").arg(into);
         initdb.args(["-U", DATABASE, "-A", "trust", "--auth-host=reject"]);
         initdb.args(["-E", "UTF8", "--locale=C"]);
@@ -98,21 +112,34 @@ impl PrivateCluster {
             initdb.arg("--no-sync");
         }
         let out = initdb.stdin(Stdio::null()).output();
-        succeeded("initdb", &out.map_err(PostgresError::io("run", self.binaries.tool("initdb")))?)
+        succeeded(
+            "initdb",
+            &out.map_err(PostgresError::io("run", self.binaries.tool("initdb")))?,
+        )
     }
 
     /// Single-user mode: no server, no socket, no client.
     fn create_database(&self, data: &Path) -> Result<(), PostgresError> {
         let program = self.binaries.tool("postgres");
         let mut single = command(&program, self.account.as_ref(), &self.base);
-        single.args(["--single", "-D"]).arg(data).args(["-c", "exit_on_error=on", "postgres"]);
-        single.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        single
+            .args(["--single", "-D"])
+            .arg(data)
+            .args(["-c", "exit_on_error=on", "postgres"]);
+        single
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
         let mut child = single.spawn().map_err(PostgresError::io("run", &program))?;
         if let Some(mut stdin) = child.stdin.take() {
             let sql = format!("CREATE DATABASE {DATABASE} OWNER {DATABASE};\n");
-            stdin.write_all(sql.as_bytes()).map_err(PostgresError::io("write to", &program))?;
+            stdin
+                .write_all(sql.as_bytes())
+                .map_err(PostgresError::io("write to", &program))?;
         }
-        let out = child.wait_with_output().map_err(PostgresError::io("wait for", &program))?;
+        let out = child
+            .wait_with_output()
+            .map_err(PostgresError::io("wait for", &program))?;
         succeeded("postgres --single", &out)
     }
 
@@ -137,7 +164,10 @@ impl PrivateCluster {
     fn remove_leftovers(&self) -> Result<(), PostgresError> {
         let entries = fs::read_dir(&self.base).map_err(PostgresError::io("read", &self.base))?;
         for entry in entries.flatten() {
-            let interrupted = entry.file_name().to_string_lossy().starts_with("data.init-");
+            let interrupted = entry
+                .file_name()
+                .to_string_lossy()
+                .starts_with("data.init-");
             // A data folder without PG_VERSION never was a cluster.
             if interrupted || entry.path() == self.data {
                 fs::remove_dir_all(entry.path())
@@ -162,25 +192,48 @@ fn succeeded(tool: &'static str, out: &Output) -> Result<(), PostgresError> {
     if out.status.success() && !stderr.contains("ERROR:") && !stderr.contains("FATAL:") {
         return Ok(());
     }
-    let tail: String =
-        stderr.chars().rev().take(2_000).collect::<Vec<_>>().into_iter().rev().collect();
-    Err(PostgresError::ToolFailed { tool, status: out.status.to_string(), tail })
+    let tail: String = stderr
+        .chars()
+        .rev()
+        .take(2_000)
+        .collect::<Vec<_>>()
+        .into_iter()
+        .rev()
+        .collect();
+    Err(PostgresError::ToolFailed {
+        tool,
+        status: out.status.to_string(),
+        tail,
+    })
 }
 
 fn stored_major(data: &Path) -> Option<String> {
-    fs::read_to_string(data.join("PG_VERSION")).ok().map(|text| text.trim().to_owned())
+    fs::read_to_string(data.join("PG_VERSION"))
+        .ok()
+        .map(|text| text.trim().to_owned())
 }
 
 /// Makes `DATA_DIR/postgres`, owned by the account, and checks that the account can get there.
 fn make_base(data_dir: &Path, account: Option<&Account>) -> Result<PathBuf, PostgresError> {
     let mode = if account.is_some() { 0o711 } else { 0o700 };
-    let make = |path: &Path, mode| fs::DirBuilder::new().recursive(true).mode(mode).create(path);
+    let make = |path: &Path, mode| {
+        fs::DirBuilder::new()
+            .recursive(true)
+            .mode(mode)
+            .create(path)
+    };
     make(data_dir, mode).map_err(PostgresError::io("create", data_dir))?;
-    let real = data_dir.canonicalize().map_err(PostgresError::io("resolve", data_dir))?;
+    let real = data_dir
+        .canonicalize()
+        .map_err(PostgresError::io("resolve", data_dir))?;
     let base = real.join("postgres");
     let blocked = account.and_then(|a| Some((a.name.clone(), a.blocked_at(&real)?)));
     if let Some((account, blocked)) = blocked {
-        return Err(PostgresError::Unreachable { account, path: base, blocked });
+        return Err(PostgresError::Unreachable {
+            account,
+            path: base,
+            blocked,
+        });
     }
     make(&base, 0o700).map_err(PostgresError::io("create", &base))?;
     own(&base, account)?;
@@ -229,5 +282,8 @@ fn make_private(path: &Path, owner: u32) -> Result<(), PostgresError> {
         return Ok(());
     }
     let problem = format!("is not a folder of user {owner} with mode 700");
-    Err(PostgresError::UnsafeFolder { path: path.to_path_buf(), problem })
+    Err(PostgresError::UnsafeFolder {
+        path: path.to_path_buf(),
+        problem,
+    })
 }

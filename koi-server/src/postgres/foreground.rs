@@ -36,7 +36,10 @@ pub async fn run_foreground(
 
 fn death(server: &mut RunningPostgres) -> Result<Option<PostgresError>, PostgresError> {
     let status = server.exit_status()?;
-    Ok(status.map(|s| PostgresError::Died { status: s.to_string(), tail: server.log_tail() }))
+    Ok(status.map(|s| PostgresError::Died {
+        status: s.to_string(),
+        tail: server.log_tail(),
+    }))
 }
 
 async fn blocking<T: Send + 'static>(

@@ -42,11 +42,14 @@ pub(super) fn exists(pid: u32) -> bool {
 /// True when the process is a postmaster on this data folder: its command line says so.
 pub(super) fn is_postmaster_of(pid: u32, data: &Path) -> bool {
     let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-    line.split(|b| *b == 0).any(|arg| arg == data.as_os_str().as_encoded_bytes())
+    line.split(|b| *b == 0)
+        .any(|arg| arg == data.as_os_str().as_encoded_bytes())
 }
 
 /// True when some process works inside the data folder: backends outlive their postmaster briefly.
 pub(super) fn someone_works_in(data: &Path) -> bool {
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-    entries.filter_map(|e| std::fs::read_link(e.path().join("cwd")).ok()).any(|cwd| cwd == data)
+    entries
+        .filter_map(|e| std::fs::read_link(e.path().join("cwd")).ok())
+        .any(|cwd| cwd == data)
 }

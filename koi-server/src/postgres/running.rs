@@ -62,10 +62,15 @@ impl RunningPostgres {
     }
 
     fn try_start(cluster: &PrivateCluster, deadline: Instant) -> Result<Self, PostgresError> {
-        let log = fs::File::options().create(true).append(true).open(&cluster.log);
+        let log = fs::File::options()
+            .create(true)
+            .append(true)
+            .open(&cluster.log);
         let log = log.map_err(PostgresError::io("open", &cluster.log))?;
         let log_start = log.metadata().map_or(0, |m| m.len());
-        let second = log.try_clone().map_err(PostgresError::io("open", &cluster.log))?;
+        let second = log
+            .try_clone()
+            .map_err(PostgresError::io("open", &cluster.log))?;
         let mut server = server_command(cluster);
         server.stdin(Stdio::null()).stdout(log).stderr(second);
         let program = cluster.binaries.tool("postgres");
@@ -92,7 +97,10 @@ impl RunningPostgres {
     }
 
     fn wait_until_ready(&mut self, deadline: Instant) -> Result<(), PostgresError> {
-        let want = PidFile { pid: self.child.id(), ready: true };
+        let want = PidFile {
+            pid: self.child.id(),
+            ready: true,
+        };
         loop {
             if PidFile::read(&self.cluster.data).as_ref() == Some(&want) {
                 return Ok(());
@@ -103,7 +111,10 @@ impl RunningPostgres {
             }
             if Instant::now() > deadline {
                 let seconds = self.cluster.settings.start_timeout.as_secs();
-                return Err(PostgresError::StartTimeout { seconds, tail: self.log_tail() });
+                return Err(PostgresError::StartTimeout {
+                    seconds,
+                    tail: self.log_tail(),
+                });
             }
             std::thread::sleep(POLL);
         }
@@ -137,7 +148,9 @@ impl RunningPostgres {
     pub fn log_tail(&self) -> String {
         let read = || {
             let mut file = fs::File::open(&self.cluster.log)?;
-            let from = self.log_start.max(file.metadata()?.len().saturating_sub(TAIL_BYTES));
+            let from = self
+                .log_start
+                .max(file.metadata()?.len().saturating_sub(TAIL_BYTES));
             file.seek(SeekFrom::Start(from))?;
             let mut bytes = Vec::new();
             file.take(TAIL_BYTES).read_to_end(&mut bytes)?;
@@ -156,8 +169,11 @@ impl RunningPostgres {
 
     fn end(&mut self) -> Result<(), PostgresError> {
         let fast = self.cluster.settings.stop_timeout;
-        let steps =
-            [(Signal::INT, fast), (Signal::QUIT, QUIT_TIMEOUT), (Signal::KILL, QUIT_TIMEOUT)];
+        let steps = [
+            (Signal::INT, fast),
+            (Signal::QUIT, QUIT_TIMEOUT),
+            (Signal::KILL, QUIT_TIMEOUT),
+        ];
         for (signal, limit) in steps {
             if self.over {
                 break;
@@ -210,7 +226,10 @@ fn clear_the_way(data: &Path, deadline: Instant) -> Result<(), PostgresError> {
             return Ok(());
         }
         if Instant::now() > deadline {
-            return Err(PostgresError::AlreadyRunning { data: data.to_path_buf(), pid: file.pid });
+            return Err(PostgresError::AlreadyRunning {
+                data: data.to_path_buf(),
+                pid: file.pid,
+            });
         }
         std::thread::sleep(POLL);
     }
@@ -220,11 +239,19 @@ fn clear_the_way(data: &Path, deadline: Instant) -> Result<(), PostgresError> {
 fn server_command(cluster: &PrivateCluster) -> Command {
     let program = cluster.binaries.tool("postgres");
     let mut server = command(&program, cluster.account.as_ref(), &cluster.base);
-    server.arg("-D").arg(&cluster.data).arg("-k").arg(&cluster.socket_dir);
+    server
+        .arg("-D")
+        .arg(&cluster.data)
+        .arg("-k")
+        .arg(&cluster.socket_dir);
     let durable: &[&str] = if cluster.settings.durable {
         &[]
     } else {
-        &["fsync=off", "synchronous_commit=off", "full_page_writes=off"]
+        &[
+            "fsync=off",
+            "synchronous_commit=off",
+            "full_page_writes=off",
+        ]
     };
     for setting in SETTINGS.iter().chain(durable) {
         server.arg("-c").arg(setting);
@@ -255,12 +282,17 @@ const SETTINGS: &[&str] = &[
 
 fn spawn_watchdog(cluster: &PrivateCluster, pid: u32) -> Result<Child, PostgresError> {
     let mut shell = Command::new("/bin/sh");
-    shell.args(["-c", WATCHDOG, "koi-postgres-watchdog"]).arg(pid.to_string());
+    shell
+        .args(["-c", WATCHDOG, "koi-postgres-watchdog"])
+        .arg(pid.to_string());
     shell.arg(&cluster.data);
     if cluster.settings.remove_after {
         shell.arg(&cluster.base);
     }
     shell.process_group(0).current_dir("/");
-    shell.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+    shell
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
     shell.spawn().map_err(PostgresError::io("run", "/bin/sh"))
 }

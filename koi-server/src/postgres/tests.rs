@@ -21,8 +21,14 @@ fn root_becomes_postgres_or_nobody_but_never_root_under_another_name() {
 
 #[test]
 fn versions_are_read_and_ordered_as_numbers() {
-    assert_eq!(major_of("postgres (PostgreSQL) 15.16 (Debian 15.16-0)").as_deref(), Some("15"));
-    assert_eq!(major_of("postgres (PostgreSQL) 18beta1").as_deref(), Some("18"));
+    assert_eq!(
+        major_of("postgres (PostgreSQL) 15.16 (Debian 15.16-0)").as_deref(),
+        Some("15")
+    );
+    assert_eq!(
+        major_of("postgres (PostgreSQL) 18beta1").as_deref(),
+        Some("18")
+    );
     assert_eq!(major_of("bash: no"), None);
     let root = scratch("debian");
     for version in ["9", "15", "100", "junk"] {
@@ -47,9 +53,27 @@ fn a_wheel_is_found_below_its_folder() {
 #[test]
 fn the_pid_file_says_who_and_whether_ready() {
     let text = "4711\n/d\n1700000000\n5432\n/run\n\n 1 2\nready   \n";
-    assert_eq!(PidFile::parse(text), Some(PidFile { pid: 4711, ready: true }));
+    assert_eq!(
+        PidFile::parse(text),
+        Some(PidFile {
+            pid: 4711,
+            ready: true
+        })
+    );
     let starting = text.replace("ready", "starting");
-    assert_eq!(PidFile::parse(&starting), Some(PidFile { pid: 4711, ready: false }));
-    assert_eq!(PidFile::parse("4711\n"), Some(PidFile { pid: 4711, ready: false }));
+    assert_eq!(
+        PidFile::parse(&starting),
+        Some(PidFile {
+            pid: 4711,
+            ready: false
+        })
+    );
+    assert_eq!(
+        PidFile::parse("4711\n"),
+        Some(PidFile {
+            pid: 4711,
+            ready: false
+        })
+    );
     assert_eq!(PidFile::parse(""), None);
 }

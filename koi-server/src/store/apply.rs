@@ -25,7 +25,11 @@ pub(super) async fn apply(
     tx: &StoreTx,
 ) -> Result<(), StoreError> {
     if tx.epoch < head.epoch {
-        return Err(TxRefusal::Fenced { offered: tx.epoch, stored: head.epoch }.into());
+        return Err(TxRefusal::Fenced {
+            offered: tx.epoch,
+            stored: head.epoch,
+        }
+        .into());
     }
     for expect in &tx.expects {
         check(db, head, expect).await?;
@@ -56,7 +60,9 @@ fn replica_run(changes: &[Change]) -> Vec<&ReplicaRecord> {
         Change::Replica(record) => Some(&**record),
         _ => None,
     });
-    replicas.take_while(|record| seen.insert(&record.id)).collect()
+    replicas
+        .take_while(|record| seen.insert(&record.id))
+        .collect()
 }
 
 const fn may_end_a_job(change: &Change) -> bool {
@@ -66,15 +72,19 @@ const fn may_end_a_job(change: &Change) -> bool {
 async fn check(db: &mut PgConnection, head: &Head, expect: &Expect) -> Result<(), StoreError> {
     let holds = match expect {
         Expect::PlanSeq(seq) => *seq == head.plan_seq,
-        Expect::TickPhase(id, phase) => {
-            newest_tick(db, head).await?.is_some_and(|t| t.id == *id && t.phase == *phase)
-        }
-        Expect::TickOpen(id) => {
-            newest_tick(db, head).await?.is_some_and(|t| t.id == *id && t.closed_at.is_none())
-        }
+        Expect::TickPhase(id, phase) => newest_tick(db, head)
+            .await?
+            .is_some_and(|t| t.id == *id && t.phase == *phase),
+        Expect::TickOpen(id) => newest_tick(db, head)
+            .await?
+            .is_some_and(|t| t.id == *id && t.closed_at.is_none()),
         Expect::JobVersion(id, version) => job_version(db, *id).await? == *version,
     };
-    if holds { Ok(()) } else { Err(conflict(format!("{} does not hold", describe(expect)))) }
+    if holds {
+        Ok(())
+    } else {
+        Err(conflict(format!("{} does not hold", describe(expect))))
+    }
 }
 
 async fn newest_tick(db: &mut PgConnection, head: &Head) -> Result<Option<TickRecord>, StoreError> {

@@ -60,7 +60,9 @@ impl Store {
     pub async fn audit(&self, page: &PageRequest) -> Result<Page<AuditLine>, StoreError> {
         let sql = "SELECT audit_id, at, actor, action, object, reason FROM audit
                    WHERE audit_id < $1 ORDER BY audit_id DESC LIMIT $2";
-        let query = sqlx::query(sql).bind(page.after("audit", i64::MAX)?).bind(page.sql_limit());
+        let query = sqlx::query(sql)
+            .bind(page.after("audit", i64::MAX)?)
+            .bind(page.sql_limit());
         let rows = query.fetch_all(&self.shared).await?;
         let items = rows.iter().map(line_of).collect::<Result<_, _>>()?;
         Ok(Page::cut(items, page, "audit", |line: &AuditLine| line.id))

@@ -38,7 +38,11 @@ fn subjects(event: &BeliefEvent) -> Vec<String> {
 }
 
 fn deltas(event: &BeliefEvent) -> (Vec<i64>, Vec<i64>) {
-    event.changes.iter().map(|c| (c.alpha_micro, c.beta_micro)).unzip()
+    event
+        .changes
+        .iter()
+        .map(|c| (c.alpha_micro, c.beta_micro))
+        .unzip()
 }
 
 async fn belief_event_insert(
@@ -46,9 +50,14 @@ async fn belief_event_insert(
     event: &BeliefEvent,
 ) -> Result<i64, StoreError> {
     let (name, row) = match &event.source {
-        BeliefSource::Evidence { job, rank, generation } => {
-            ("evidence", Some((job.0, i64::from(*rank), i64::from(generation.0))))
-        }
+        BeliefSource::Evidence {
+            job,
+            rank,
+            generation,
+        } => (
+            "evidence",
+            Some((job.0, i64::from(*rank), i64::from(generation.0))),
+        ),
         BeliefSource::Forget => ("forget", None),
     };
     let (alpha, beta) = deltas(event);
@@ -69,9 +78,10 @@ async fn belief_event_insert(
         .await?;
     match inserted {
         Some(row) => Ok(row.try_get(0)?),
-        None => {
-            Err(conflict(format!("beliefs already moved by {:?} of {}", event.source, event.tick)))
-        }
+        None => Err(conflict(format!(
+            "beliefs already moved by {:?} of {}",
+            event.source, event.tick
+        ))),
     }
 }
 
@@ -138,8 +148,14 @@ impl Store {
         let mismatch = |row: &sqlx::postgres::PgRow| {
             Ok(BeliefMismatch {
                 subject: row.try_get(0)?,
-                stored: BeliefMove { alpha_micro: row.try_get(1)?, beta_micro: row.try_get(2)? },
-                summed: BeliefMove { alpha_micro: row.try_get(3)?, beta_micro: row.try_get(4)? },
+                stored: BeliefMove {
+                    alpha_micro: row.try_get(1)?,
+                    beta_micro: row.try_get(2)?,
+                },
+                summed: BeliefMove {
+                    alpha_micro: row.try_get(3)?,
+                    beta_micro: row.try_get(4)?,
+                },
             })
         };
         rows.iter().map(mismatch).collect()

@@ -64,7 +64,12 @@ impl Store {
     /// what the database says; [`StoreError::outcome`] tells whether it may have happened.
     pub async fn commit_with_key(&self, key: TxKey, tx: &StoreTx) -> Result<(), StoreError> {
         let payload_hash = Sha256::digest(document::write(tx)?).into();
-        let attempt = Attempt { key, payload_hash, tx, committing: AtomicBool::new(false) };
+        let attempt = Attempt {
+            key,
+            payload_hash,
+            tx,
+            committing: AtomicBool::new(false),
+        };
         let limit = self.options.commit_deadline;
         let deadline = Instant::now() + limit;
         let mut pause = FIRST_PAUSE;
@@ -74,7 +79,11 @@ impl Store {
             let unknown = attempt.committing.load(Ordering::Relaxed);
             let late = || StoreError::Deadline {
                 limit_ms: limit.as_millis(),
-                outcome: if unknown { Outcome::Unknown } else { Outcome::NotApplied },
+                outcome: if unknown {
+                    Outcome::Unknown
+                } else {
+                    Outcome::NotApplied
+                },
             };
             let error = match tried {
                 Ok(Ok(())) => return Ok(()),
@@ -96,7 +105,11 @@ impl Store {
         if let Some(hash) = applied_tx_find(&mut db, attempt.key).await? {
             attempt.committing.store(false, Ordering::Relaxed);
             let same = hash == attempt.payload_hash;
-            return if same { Ok(()) } else { Err(StoreError::KeyReused(attempt.key)) };
+            return if same {
+                Ok(())
+            } else {
+                Err(StoreError::KeyReused(attempt.key))
+            };
         }
         // The lock is ours and the key is not there: no earlier attempt has happened or can.
         attempt.committing.store(false, Ordering::Relaxed);
@@ -129,8 +142,16 @@ impl Store {
     pub async fn forget_keys_before(&self, micros: i64) -> Result<u64, StoreError> {
         let keys = sqlx::query("DELETE FROM applied_tx WHERE decided_at < $1");
         let requests = sqlx::query("DELETE FROM request WHERE created_at < $1");
-        let n_keys = keys.bind(micros).execute(&self.shared).await?.rows_affected();
-        let n_requests = requests.bind(micros).execute(&self.shared).await?.rows_affected();
+        let n_keys = keys
+            .bind(micros)
+            .execute(&self.shared)
+            .await?
+            .rows_affected();
+        let n_requests = requests
+            .bind(micros)
+            .execute(&self.shared)
+            .await?
+            .rows_affected();
         Ok(n_keys + n_requests)
     }
 }

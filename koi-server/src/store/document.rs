@@ -15,7 +15,11 @@ pub(super) fn read<T: DeserializeOwned>(
     key: impl ToString,
     text: &str,
 ) -> Result<T, StoreError> {
-    let corrupt = |source| StoreError::Corrupt { table, key: key.to_string(), source };
+    let corrupt = |source| StoreError::Corrupt {
+        table,
+        key: key.to_string(),
+        source,
+    };
     serde_json::from_str(text).map_err(corrupt)
 }
 

@@ -189,7 +189,11 @@ impl StoreError {
 impl From<sqlx::Error> for StoreError {
     fn from(source: sqlx::Error) -> Self {
         match outage_of(&source) {
-            Some(outage) => Self::Unavailable { outage, outcome: Outcome::NotApplied, source },
+            Some(outage) => Self::Unavailable {
+                outage,
+                outcome: Outcome::NotApplied,
+                source,
+            },
             None => Self::Bug(source),
         }
     }
@@ -244,7 +248,10 @@ mod tests {
             assert!(soon(code), "{code} passes by itself");
         }
         for code in ["25006", "53100", "57014", "55P03", "53300"] {
-            assert!(outage_of_code(code).is_some() && !soon(code), "{code} takes longer");
+            assert!(
+                outage_of_code(code).is_some() && !soon(code),
+                "{code} takes longer"
+            );
         }
         for code in ["23505", "42P01", "22P02"] {
             assert_eq!(outage_of_code(code), None, "{code} is a bug");

@@ -15,7 +15,10 @@ pub(super) async fn evidence_insert(
     db: &mut PgConnection,
     rows: &[EvidenceRow],
 ) -> Result<(), StoreError> {
-    let docs = rows.iter().map(document::write).collect::<Result<Vec<_>, _>>()?;
+    let docs = rows
+        .iter()
+        .map(document::write)
+        .collect::<Result<Vec<_>, _>>()?;
     let sql = "INSERT INTO evidence (tick_id, job_id, rank, generation, doc)
                SELECT tick_id, job_id, rank, generation, doc::json
                FROM unnest($1::bigint[], $2::uuid[], $3::bigint[], $4::bigint[], $5::text[])
@@ -25,7 +28,11 @@ pub(super) async fn evidence_insert(
         .bind(rows.iter().map(|r| r.tick.0).collect::<Vec<_>>())
         .bind(rows.iter().map(|r| r.job.0).collect::<Vec<_>>())
         .bind(rows.iter().map(|r| i64::from(r.rank)).collect::<Vec<_>>())
-        .bind(rows.iter().map(|r| i64::from(r.generation.0)).collect::<Vec<_>>())
+        .bind(
+            rows.iter()
+                .map(|r| i64::from(r.generation.0))
+                .collect::<Vec<_>>(),
+        )
         .bind(docs)
         .fetch_all(&mut *db)
         .await?;
@@ -73,7 +80,10 @@ impl Store {
     pub async fn evidence_of_tick(&self, tick: TickId) -> Result<Vec<EvidenceRow>, StoreError> {
         let sql = "SELECT tick_id, job_id, doc::text AS doc FROM evidence
                    WHERE tick_id = $1 ORDER BY job_id, rank";
-        let rows = sqlx::query(sql).bind(tick.0).fetch_all(&self.shared).await?;
+        let rows = sqlx::query(sql)
+            .bind(tick.0)
+            .fetch_all(&self.shared)
+            .await?;
         rows.iter().map(evidence_of).collect()
     }
 
@@ -88,8 +98,15 @@ impl Store {
     ) -> Result<Vec<EvidenceRow>, StoreError> {
         let sql = "SELECT tick_id, job_id, doc::text AS doc FROM evidence
                    WHERE job_id = $1 ORDER BY tick_id DESC, rank LIMIT $2";
-        let query = sqlx::query(sql).bind(job.0).bind(i64::from(limit.min(MAX_PAGE)));
-        query.fetch_all(&self.shared).await?.iter().map(evidence_of).collect()
+        let query = sqlx::query(sql)
+            .bind(job.0)
+            .bind(i64::from(limit.min(MAX_PAGE)));
+        query
+            .fetch_all(&self.shared)
+            .await?
+            .iter()
+            .map(evidence_of)
+            .collect()
     }
 
     /// The newest evidence of the fleet, oldest first.
@@ -114,7 +131,11 @@ impl Store {
     ) -> Result<Vec<EvidenceRow>, StoreError> {
         let sql = "SELECT tick_id, job_id, doc::text AS doc FROM evidence
                    WHERE tick_id >= $1 AND tick_id < $2 ORDER BY tick_id, job_id, rank";
-        let rows = sqlx::query(sql).bind(from.0).bind(to.0).fetch_all(&self.shared).await?;
+        let rows = sqlx::query(sql)
+            .bind(from.0)
+            .bind(to.0)
+            .fetch_all(&self.shared)
+            .await?;
         rows.iter().map(evidence_of).collect()
     }
 

@@ -15,7 +15,11 @@ pub(super) struct Head {
 }
 
 pub(super) async fn head_lock(db: &mut PgConnection) -> Result<Head, StoreError> {
-    head_of(db, "SELECT epoch, plan_seq, tick_id FROM store_head FOR UPDATE").await
+    head_of(
+        db,
+        "SELECT epoch, plan_seq, tick_id FROM store_head FOR UPDATE",
+    )
+    .await
 }
 
 pub(super) async fn head_read(db: &mut PgConnection) -> Result<Head, StoreError> {

@@ -81,7 +81,10 @@ async fn check_name(db: &mut PgConnection, job: &JobRecord) -> Result<(), StoreE
     match query.fetch_optional(db).await? {
         Some(row) => {
             let twin: Uuid = row.try_get(0)?;
-            Err(conflict(format!("a live job named {} exists: {twin}", job.spec.name)))
+            Err(conflict(format!(
+                "a live job named {} exists: {twin}",
+                job.spec.name
+            )))
         }
         None => Ok(()),
     }
@@ -115,12 +118,21 @@ impl Store {
         let rows = query.fetch_all(&self.shared).await?;
         let finished = |row: &PgRow| {
             let finished_at = UtcMicros(row.try_get("finished_at")?);
-            Ok(FinishedJob { record: job_of(row)?, finished_at })
+            Ok(FinishedJob {
+                record: job_of(row)?,
+                finished_at,
+            })
         };
-        let items = rows.iter().map(finished).collect::<Result<_, StoreError>>()?;
-        Ok(Page::cut(items, page, "jobs_finished", |j: &FinishedJob| {
-            (j.finished_at.0, j.record.id.0)
-        }))
+        let items = rows
+            .iter()
+            .map(finished)
+            .collect::<Result<_, StoreError>>()?;
+        Ok(Page::cut(
+            items,
+            page,
+            "jobs_finished",
+            |j: &FinishedJob| (j.finished_at.0, j.record.id.0),
+        ))
     }
 
     /// A job by its id or by its name, finished ones included; of several that had the name the live
@@ -137,6 +149,11 @@ impl Store {
             }
         };
         let query = sqlx::query(sql).bind(document::plain(text));
-        query.fetch_optional(&self.shared).await?.as_ref().map(job_of).transpose()
+        query
+            .fetch_optional(&self.shared)
+            .await?
+            .as_ref()
+            .map(job_of)
+            .transpose()
     }
 }

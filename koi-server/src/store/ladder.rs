@@ -13,7 +13,10 @@ pub(super) async fn ladder_insert(
     job: JobId,
     committed: &CommittedLadder,
 ) -> Result<(), StoreError> {
-    let micro_usd = committed.promise.usd_per_hour.map(|usd| (usd * 1e6).round() as i64);
+    let micro_usd = committed
+        .promise
+        .usd_per_hour
+        .map(|usd| (usd * 1e6).round() as i64);
     let sql = "INSERT INTO ladder (job_id, generation, committed_at, usd_micro_per_hour, doc)
                VALUES ($1, $2, $3, $4, $5::json) ON CONFLICT DO NOTHING";
     let inserted = sqlx::query(sql)
@@ -48,7 +51,12 @@ async fn ranks_insert(
         .bind(i64::from(committed.generation.0))
         .bind(column(|r| r.environment.to_string()))
         .bind(column(|r| r.instance_type.clone()))
-        .bind(ranks.iter().map(|r| i64::from(r.n_replicas)).collect::<Vec<_>>())
+        .bind(
+            ranks
+                .iter()
+                .map(|r| i64::from(r.n_replicas))
+                .collect::<Vec<_>>(),
+        )
         .bind(mechanisms)
         .execute(db)
         .await?;

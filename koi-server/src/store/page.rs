@@ -27,7 +27,11 @@ impl PageRequest {
     }
 
     pub(super) fn size(&self) -> usize {
-        if self.limit == 0 { 100 } else { self.limit.min(MAX_PAGE) as usize }
+        if self.limit == 0 {
+            100
+        } else {
+            self.limit.min(MAX_PAGE) as usize
+        }
     }
 
     /// One more than fits, to know whether there is a next page.
@@ -67,7 +71,10 @@ impl<T> Page<T> {
     ) -> Self {
         let more = items.len() > request.size();
         items.truncate(request.size());
-        let next = items.last().filter(|_| more).map(|last| encode(listing, &key(last)));
+        let next = items
+            .last()
+            .filter(|_| more)
+            .map(|last| encode(listing, &key(last)));
         Self { items, next }
     }
 }
@@ -82,7 +89,10 @@ fn decode<K: DeserializeOwned>(listing: &str, token: &str) -> Option<K> {
         return None;
     }
     let byte = |i: usize| u8::from_str_radix(token.get(i..i + 2)?, 16).ok();
-    let bytes: Vec<u8> = (0..token.len()).step_by(2).map(byte).collect::<Option<_>>()?;
+    let bytes: Vec<u8> = (0..token.len())
+        .step_by(2)
+        .map(byte)
+        .collect::<Option<_>>()?;
     let (name, key): (String, K) = serde_json::from_slice(&bytes).ok()?;
     (name == listing).then_some(key)
 }
@@ -94,7 +104,10 @@ mod tests {
     #[test]
     fn tokens_round_trip_and_belong_to_one_listing() {
         let token = encode("plans", &(7_i64, "x"));
-        assert_eq!(decode::<(i64, String)>("plans", &token), Some((7, "x".to_owned())));
+        assert_eq!(
+            decode::<(i64, String)>("plans", &token),
+            Some((7, "x".to_owned()))
+        );
         assert_eq!(decode::<(i64, String)>("ticks", &token), None);
         for bad in ["", "5", "zz", "é", &"5b".repeat(300)] {
             assert_eq!(decode::<(i64, String)>("plans", bad), None, "{bad:?}");
@@ -107,7 +120,10 @@ mod tests {
         assert_eq!(Page::cut(vec![3, 2], &ask, "n", |n| *n).next, None);
         let page = Page::cut(vec![3, 2, 1], &ask, "n", |n| *n);
         assert_eq!(page.items, [3, 2]);
-        let next = PageRequest { limit: 2, token: page.next };
+        let next = PageRequest {
+            limit: 2,
+            token: page.next,
+        };
         assert_eq!(next.after("n", i64::MAX).unwrap(), 2);
     }
 }

@@ -38,8 +38,18 @@ pub(super) async fn plan_put(
     sqlx::query(sql)
         .bind(plan.seq.0)
         .bind(plan.actions.iter().map(|a| a.job.0).collect::<Vec<_>>())
-        .bind(plan.actions.iter().map(|a| a.kind.name()).collect::<Vec<_>>())
-        .bind(plan.actions.iter().map(|a| document::plain(&a.rationale)).collect::<Vec<_>>())
+        .bind(
+            plan.actions
+                .iter()
+                .map(|a| a.kind.name())
+                .collect::<Vec<_>>(),
+        )
+        .bind(
+            plan.actions
+                .iter()
+                .map(|a| document::plain(&a.rationale))
+                .collect::<Vec<_>>(),
+        )
         .execute(db)
         .await?;
     head.plan_seq = plan.seq;
@@ -60,7 +70,12 @@ impl Store {
         let sql = "SELECT plan_seq, doc::text AS doc FROM plan
                    WHERE plan_seq = $1 OR $1 IS NULL ORDER BY plan_seq DESC LIMIT 1";
         let query = sqlx::query(sql).bind(seq.map(|s| s.0));
-        query.fetch_optional(&self.shared).await?.as_ref().map(plan_of).transpose()
+        query
+            .fetch_optional(&self.shared)
+            .await?
+            .as_ref()
+            .map(plan_of)
+            .transpose()
     }
 
     /// The newest plan with an action for the job.
@@ -71,7 +86,12 @@ impl Store {
         let sql = "SELECT plan_seq, doc::text AS doc FROM plan WHERE plan_seq =
                        (SELECT max(plan_seq) FROM plan_action WHERE job_id = $1)";
         let query = sqlx::query(sql).bind(job.0);
-        query.fetch_optional(&self.shared).await?.as_ref().map(plan_of).transpose()
+        query
+            .fetch_optional(&self.shared)
+            .await?
+            .as_ref()
+            .map(plan_of)
+            .transpose()
     }
 
     /// Plans, the newest first.
@@ -81,7 +101,9 @@ impl Store {
     pub async fn plans(&self, page: &PageRequest) -> Result<Page<PlanRecord>, StoreError> {
         let sql = "SELECT plan_seq, doc::text AS doc FROM plan
                    WHERE plan_seq < $1 ORDER BY plan_seq DESC LIMIT $2";
-        let query = sqlx::query(sql).bind(page.after("plans", i64::MAX)?).bind(page.sql_limit());
+        let query = sqlx::query(sql)
+            .bind(page.after("plans", i64::MAX)?)
+            .bind(page.sql_limit());
         let rows = query.fetch_all(&self.shared).await?;
         let items = rows.iter().map(plan_of).collect::<Result<_, _>>()?;
         Ok(Page::cut(items, page, "plans", |p: &PlanRecord| p.seq))

@@ -37,13 +37,20 @@ pub(super) async fn replicas_put(
             for uuid in before.iter().flatten() {
                 stored.holders.remove(uuid);
             }
-            let taken = replica.gpu_uuids.iter().map(|uuid| (uuid.clone(), id.clone()));
+            let taken = replica
+                .gpu_uuids
+                .iter()
+                .map(|uuid| (uuid.clone(), id.clone()));
             stored.holders.extend(taken);
             moved.push(*replica);
         }
     }
     replicas_write(db, replicas).await?;
-    if moved.is_empty() { Ok(()) } else { reserve(db, &moved).await }
+    if moved.is_empty() {
+        Ok(())
+    } else {
+        reserve(db, &moved).await
+    }
 }
 
 async fn stored(db: &mut PgConnection, replicas: &[&ReplicaRecord]) -> Result<Stored, StoreError> {
@@ -63,7 +70,11 @@ async fn stored(db: &mut PgConnection, replicas: &[&ReplicaRecord]) -> Result<St
     for row in sqlx::query(sql).bind(devices).fetch_all(db).await? {
         holders.insert(row.try_get(0)?, row.try_get(1)?);
     }
-    Ok(Stored { jobs, replicas: known, holders })
+    Ok(Stored {
+        jobs,
+        replicas: known,
+        holders,
+    })
 }
 
 fn check_owner(stored: &Stored, replica: &ReplicaRecord) -> Result<(), StoreError> {
@@ -82,7 +93,10 @@ fn check_owner(stored: &Stored, replica: &ReplicaRecord) -> Result<(), StoreErro
 fn check_devices(stored: &Stored, replica: &ReplicaRecord) -> Result<(), StoreError> {
     let distinct: BTreeSet<&String> = replica.gpu_uuids.iter().collect();
     if distinct.len() != replica.gpu_uuids.len() {
-        return Err(conflict(format!("replica {} lists a device twice", replica.id)));
+        return Err(conflict(format!(
+            "replica {} lists a device twice",
+            replica.id
+        )));
     }
     let id = replica.id.to_string();
     for uuid in &replica.gpu_uuids {
@@ -90,7 +104,12 @@ fn check_devices(stored: &Stored, replica: &ReplicaRecord) -> Result<(), StoreEr
             let unreadable = |_| conflict(format!("device {uuid} is reserved by {holder}"));
             let (uuid, wanted) = (uuid.clone(), replica.id.clone());
             let holder = holder.parse().map_err(unreadable)?;
-            return Err(TxRefusal::DeviceTaken { uuid, holder, wanted }.into());
+            return Err(TxRefusal::DeviceTaken {
+                uuid,
+                holder,
+                wanted,
+            }
+            .into());
         }
     }
     Ok(())
@@ -100,7 +119,10 @@ async fn replicas_write(
     db: &mut PgConnection,
     replicas: &[&ReplicaRecord],
 ) -> Result<(), StoreError> {
-    let docs = replicas.iter().map(document::write).collect::<Result<Vec<_>, _>>()?;
+    let docs = replicas
+        .iter()
+        .map(document::write)
+        .collect::<Result<Vec<_>, _>>()?;
     // An array of arrays cannot be unnested by row, so the devices come out of the document.
     let sql = "INSERT INTO replica (replica_id, job_id, host_id, role, phase, gpu_uuids, doc)
                SELECT replica_id, job_id, host_id, role, phase,
@@ -111,11 +133,31 @@ async fn replicas_write(
                    host_id = excluded.host_id, role = excluded.role, phase = excluded.phase,
                    gpu_uuids = excluded.gpu_uuids, doc = excluded.doc";
     sqlx::query(sql)
-        .bind(replicas.iter().map(|r| r.id.to_string()).collect::<Vec<_>>())
+        .bind(
+            replicas
+                .iter()
+                .map(|r| r.id.to_string())
+                .collect::<Vec<_>>(),
+        )
         .bind(replicas.iter().map(|r| r.job.0).collect::<Vec<_>>())
-        .bind(replicas.iter().map(|r| r.host.to_string()).collect::<Vec<_>>())
-        .bind(replicas.iter().map(|r| role_name(&r.role)).collect::<Vec<_>>())
-        .bind(replicas.iter().map(|r| phase_name(&r.phase)).collect::<Vec<_>>())
+        .bind(
+            replicas
+                .iter()
+                .map(|r| r.host.to_string())
+                .collect::<Vec<_>>(),
+        )
+        .bind(
+            replicas
+                .iter()
+                .map(|r| role_name(&r.role))
+                .collect::<Vec<_>>(),
+        )
+        .bind(
+            replicas
+                .iter()
+                .map(|r| phase_name(&r.phase))
+                .collect::<Vec<_>>(),
+        )
         .bind(docs)
         .execute(db)
         .await?;
@@ -129,12 +171,19 @@ async fn reserve(db: &mut PgConnection, replicas: &[&ReplicaRecord]) -> Result<(
     sqlx::query(sql).bind(ids).execute(&mut *db).await?;
     let pairs = |r: &&ReplicaRecord| {
         let id = r.id.to_string();
-        r.gpu_uuids.clone().into_iter().map(move |uuid| (uuid, id.clone()))
+        r.gpu_uuids
+            .clone()
+            .into_iter()
+            .map(move |uuid| (uuid, id.clone()))
     };
     let (uuids, holders): (Vec<String>, Vec<String>) = replicas.iter().flat_map(pairs).unzip();
     let sql = "INSERT INTO gpu_reservation (gpu_uuid, replica_id)
                SELECT * FROM unnest($1::text[], $2::text[])";
-    sqlx::query(sql).bind(uuids).bind(holders).execute(db).await?;
+    sqlx::query(sql)
+        .bind(uuids)
+        .bind(holders)
+        .execute(db)
+        .await?;
     Ok(())
 }
 

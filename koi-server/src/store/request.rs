@@ -29,7 +29,10 @@ pub(super) async fn request_insert(
     }
     match request_find(db, &request.identity, &request.key).await? {
         Some(stored) if stored.payload_hash == request.payload_hash => Ok(()),
-        _ => Err(conflict(format!("key {} was used for another request", request.key))),
+        _ => Err(conflict(format!(
+            "key {} was used for another request",
+            request.key
+        ))),
     }
 }
 
@@ -40,7 +43,9 @@ async fn request_find(
 ) -> Result<Option<RequestRecord>, StoreError> {
     let sql = "SELECT identity, key, payload_hash, object FROM request
                WHERE identity = $1 AND key = $2";
-    let query = sqlx::query(sql).bind(document::plain(identity)).bind(document::plain(key));
+    let query = sqlx::query(sql)
+        .bind(document::plain(identity))
+        .bind(document::plain(key));
     let Some(row) = query.fetch_optional(db).await? else {
         return Ok(None);
     };

@@ -38,7 +38,10 @@ pub(super) async fn slow_state_put(
 ) -> Result<(), StoreError> {
     let sql = "INSERT INTO slow_state (doc) VALUES ($1::json)
                ON CONFLICT (singleton) DO UPDATE SET doc = excluded.doc";
-    sqlx::query(sql).bind(document::write(slow)?).execute(db).await?;
+    sqlx::query(sql)
+        .bind(document::write(slow)?)
+        .execute(db)
+        .await?;
     Ok(())
 }
 
@@ -55,8 +58,11 @@ impl Store {
             .await?;
         let mut quarantined = Vec::new();
         let head = head_read(&mut db).await?;
-        let mut state =
-            ServerState { epoch: head.epoch, plan_seq: head.plan_seq, ..ServerState::default() };
+        let mut state = ServerState {
+            epoch: head.epoch,
+            plan_seq: head.plan_seq,
+            ..ServerState::default()
+        };
         if let Some(id) = head.tick {
             state.tick = tick::tick_find(&mut db, id).await?;
         }
@@ -88,14 +94,21 @@ async fn documents<T: DeserializeOwned>(
         let (key, doc): (String, String) = (row.try_get(0)?, row.try_get(1)?);
         match serde_json::from_str(&doc) {
             Ok(value) => values.push(value),
-            Err(e) => quarantined.push(Quarantined { table, key, problem: e.to_string() }),
+            Err(e) => quarantined.push(Quarantined {
+                table,
+                key,
+                problem: e.to_string(),
+            }),
         }
     }
     Ok(values)
 }
 
 fn by<K: Ord, T>(values: Vec<T>, key: impl Fn(&T) -> K) -> BTreeMap<K, T> {
-    values.into_iter().map(|value| (key(&value), value)).collect()
+    values
+        .into_iter()
+        .map(|value| (key(&value), value))
+        .collect()
 }
 
 async fn beliefs(
@@ -106,7 +119,10 @@ async fn beliefs(
     let sql = "SELECT subject, alpha_micro, beta_micro FROM belief";
     for row in sqlx::query(sql).fetch_all(db).await? {
         let subject: String = row.try_get(0)?;
-        let sum = BeliefMove { alpha_micro: row.try_get(1)?, beta_micro: row.try_get(2)? };
+        let sum = BeliefMove {
+            alpha_micro: row.try_get(1)?,
+            beta_micro: row.try_get(2)?,
+        };
         match subject.parse() {
             Ok(key) => drop(beliefs.insert(key, sum)),
             Err(e) => quarantined.push(Quarantined {
@@ -120,7 +136,9 @@ async fn beliefs(
 }
 
 async fn slow_state(db: &mut PgConnection) -> Result<Option<SlowState>, StoreError> {
-    let row = sqlx::query("SELECT doc::text FROM slow_state").fetch_optional(db).await?;
+    let row = sqlx::query("SELECT doc::text FROM slow_state")
+        .fetch_optional(db)
+        .await?;
     let Some(row) = row else { return Ok(None) };
     document::read("slow_state", "singleton", row.try_get(0)?).map(Some)
 }

@@ -16,7 +16,10 @@ pub(super) async fn tick_put(
     head: &mut Head,
 ) -> Result<(), StoreError> {
     if let Some(newest) = head.tick.filter(|newest| *newest > tick.id) {
-        return Err(conflict(format!("tick {} is over, the newest is {newest}", tick.id)));
+        return Err(conflict(format!(
+            "tick {} is over, the newest is {newest}",
+            tick.id
+        )));
     }
     let sql = "INSERT INTO tick (tick_id, phase, epoch, opened_at, closed_at, plan_seq, doc)
                VALUES ($1, $2, $3, $4, $5, $6, $7::json)
@@ -60,7 +63,12 @@ impl Store {
         let sql = "SELECT tick_id, doc::text AS doc FROM tick
                    WHERE tick_id = $1 OR $1 IS NULL ORDER BY tick_id DESC LIMIT 1";
         let query = sqlx::query(sql).bind(id.map(|id| id.0));
-        query.fetch_optional(&self.shared).await?.as_ref().map(tick_of).transpose()
+        query
+            .fetch_optional(&self.shared)
+            .await?
+            .as_ref()
+            .map(tick_of)
+            .transpose()
     }
 
     /// Ticks, the newest first.
@@ -70,7 +78,9 @@ impl Store {
     pub async fn ticks(&self, page: &PageRequest) -> Result<Page<TickRecord>, StoreError> {
         let sql = "SELECT tick_id, doc::text AS doc FROM tick
                    WHERE tick_id < $1 ORDER BY tick_id DESC LIMIT $2";
-        let query = sqlx::query(sql).bind(page.after("ticks", i64::MAX)?).bind(page.sql_limit());
+        let query = sqlx::query(sql)
+            .bind(page.after("ticks", i64::MAX)?)
+            .bind(page.sql_limit());
         let rows = query.fetch_all(&self.shared).await?;
         let items = rows.iter().map(tick_of).collect::<Result<_, _>>()?;
         Ok(Page::cut(items, page, "ticks", |t: &TickRecord| t.id))

@@ -61,14 +61,21 @@ impl Store {
     /// [`StoreError`].
     pub async fn token_lookup(&self, hash: &[u8]) -> Result<Option<TokenRecord>, StoreError> {
         let sql = "SELECT role, identity, host_id FROM token WHERE token_hash = $1";
-        let row = sqlx::query(sql).bind(hash).fetch_optional(&self.shared).await?;
+        let row = sqlx::query(sql)
+            .bind(hash)
+            .fetch_optional(&self.shared)
+            .await?;
         let Some(row) = row else { return Ok(None) };
         let host: Option<String> = row.try_get(2)?;
         // A host id that is not one entitles to nothing.
         let Ok(host) = host.map(|h| h.parse()).transpose() else {
             return Ok(None);
         };
-        Ok(Some(TokenRecord { role: row.try_get(0)?, identity: row.try_get(1)?, host }))
+        Ok(Some(TokenRecord {
+            role: row.try_get(0)?,
+            identity: row.try_get(1)?,
+            host,
+        }))
     }
 
     /// Forgets a token; true when there was one.

@@ -15,7 +15,11 @@ async fn agree(script: &[StoreTx]) -> (Vec<Result<(), TxRefusal>>, ServerState) 
     for (i, tx) in script.iter().enumerate() {
         let expected = comparable(reference.apply(tx));
         for store in &mut stores {
-            assert_eq!(comparable(store.commit(tx).await), expected, "step {i}: {tx:?}");
+            assert_eq!(
+                comparable(store.commit(tx).await),
+                expected,
+                "step {i}: {tx:?}"
+            );
             assert_eq!(store.load().await, reference, "after step {i}: {tx:?}");
         }
         answers.push(expected);
@@ -32,28 +36,54 @@ async fn every_change_is_in_the_loaded_state() {
     let chat = job(1, "chat");
     let rolling = rolling_out(&chat, 1, 1.0 / 3.0);
     let script = [
-        tx(vec![put_job(&chat), Change::Host(Box::new(host("h1", 1))), audit("submit")]),
-        tx(vec![put_job(&rolling), put_replica(&replica(&chat, 0, &["GPU-1", "GPU-2"]))]),
+        tx(vec![
+            put_job(&chat),
+            Change::Host(Box::new(host("h1", 1))),
+            audit("submit"),
+        ]),
+        tx(vec![
+            put_job(&rolling),
+            put_replica(&replica(&chat, 0, &["GPU-1", "GPU-2"])),
+        ]),
         tx(vec![put_tick(&tick(1, Phase::Plan { repair: true }))]),
         tx(vec![put_plan(&plan(1, 0, &[chat.id], 0.1 + 0.2))]),
-        tx(vec![Change::Slow(Box::default()), Change::Host(Box::new(host("h1", 2)))]),
+        tx(vec![
+            Change::Slow(Box::default()),
+            Change::Host(Box::new(host("h1", 2))),
+        ]),
         tx(vec![Change::Evidence(vec![evidence(1, chat.id, 0, 30)])]),
-        tx(vec![Change::BeliefEvents(vec![belief_event(1, (chat.id, 0), &[("edge:e1", 7, -3)])])]),
+        tx(vec![Change::BeliefEvents(vec![belief_event(
+            1,
+            (chat.id, 0),
+            &[("edge:e1", 7, -3)],
+        )])]),
     ];
     let (answers, state) = agree(&script).await;
     assert!(answers.iter().all(Result::is_ok));
-    assert_eq!((state.jobs.len(), state.hosts.len(), state.replicas.len()), (1, 1, 1));
+    assert_eq!(
+        (state.jobs.len(), state.hosts.len(), state.replicas.len()),
+        (1, 1, 1)
+    );
     assert_eq!((state.plan_seq, state.epoch), (PlanSeq(1), EPOCH));
     assert_eq!(state.tick.unwrap().phase, Phase::Plan { repair: true });
 }
 
 #[tokio::test]
 async fn an_older_epoch_is_fenced_off_and_a_newer_one_fences() {
-    let with_epoch =
-        |epoch, name, n| StoreTx { epoch: Epoch(epoch), ..tx(vec![put_job(&job(n, name))]) };
-    let script = [with_epoch(3, "a", 1), with_epoch(2, "b", 2), with_epoch(4, "c", 3)];
+    let with_epoch = |epoch, name, n| StoreTx {
+        epoch: Epoch(epoch),
+        ..tx(vec![put_job(&job(n, name))])
+    };
+    let script = [
+        with_epoch(3, "a", 1),
+        with_epoch(2, "b", 2),
+        with_epoch(4, "c", 3),
+    ];
     let (answers, state) = agree(&script).await;
-    let fenced = TxRefusal::Fenced { offered: Epoch(2), stored: Epoch(3) };
+    let fenced = TxRefusal::Fenced {
+        offered: Epoch(2),
+        stored: Epoch(3),
+    };
     assert_eq!(answers, [Ok(()), Err(fenced), Ok(())]);
     assert_eq!(state.epoch, Epoch(4));
 }
@@ -69,11 +99,17 @@ async fn conditions_are_compared_before_anything_is_written() {
             vec![put_job(&chat)],
         ),
         tx_if(vec![Expect::JobVersion(chat.id, 0)], never()),
-        tx_if(vec![Expect::JobVersion(chat.id, 1)], vec![put_tick(&tick(1, open))]),
+        tx_if(
+            vec![Expect::JobVersion(chat.id, 1)],
+            vec![put_tick(&tick(1, open))],
+        ),
         tx_if(vec![Expect::TickPhase(TickId(1), Phase::Observe)], never()),
         tx_if(vec![Expect::TickPhase(TickId(2), open)], never()),
         tx_if(
-            vec![Expect::TickPhase(TickId(1), open), Expect::TickOpen(TickId(1))],
+            vec![
+                Expect::TickPhase(TickId(1), open),
+                Expect::TickOpen(TickId(1)),
+            ],
             vec![put_tick(&tick(1, Phase::Exit { keep_all: true }))],
         ),
         tx_if(vec![Expect::TickOpen(TickId(1))], never()),
@@ -87,7 +123,10 @@ async fn conditions_are_compared_before_anything_is_written() {
 #[tokio::test]
 async fn a_device_is_reserved_once_until_it_is_released() {
     let chat = job(1, "chat");
-    let (first, second) = (replica(&chat, 0, &["G1", "G2"]), replica(&chat, 1, &["G3", "G2"]));
+    let (first, second) = (
+        replica(&chat, 0, &["G1", "G2"]),
+        replica(&chat, 1, &["G3", "G2"]),
+    );
     let moved = replica(&chat, 0, &["G1", "G4"]);
     let script = [
         tx(vec![put_job(&chat), put_replica(&first)]),
@@ -128,7 +167,12 @@ async fn devices_change_hands_within_one_transaction() {
         tx(vec![at(0, &["G1"]), at(1, &["G3", "G2"]), at(2, &["G4"])]),
         tx(vec![at(3, &["G4"]), at(2, &["G5"])]),
         // The same replica twice in one transaction.
-        tx(vec![at(2, &["G5"]), at(3, &["G4"]), at(3, &["G6"]), at(4, &["G4"])]),
+        tx(vec![
+            at(2, &["G5"]),
+            at(3, &["G4"]),
+            at(3, &["G6"]),
+            at(4, &["G4"]),
+        ]),
         tx(vec![at(5, &["G7"]), at(6, &["G7"])]),
     ];
     let (answers, state) = agree(&script).await;
@@ -202,7 +246,10 @@ async fn a_finished_job_stays_until_its_last_replica_is_gone() {
     // The same natural key under another owner would silently free the old one's devices.
     assert_eq!(answers[3], conflict());
     assert_eq!(answers.iter().filter(|a| a.is_ok()).count(), 5);
-    assert_eq!(state.jobs.keys().copied().collect::<Vec<_>>(), [successor.id]);
+    assert_eq!(
+        state.jobs.keys().copied().collect::<Vec<_>>(),
+        [successor.id]
+    );
 }
 
 #[tokio::test]
@@ -211,8 +258,11 @@ async fn belief_sums_are_exact() {
     let script: Vec<StoreTx> = (1..=20)
         .map(|t| {
             let rows = [0, 1].map(|rank| {
-                let moves =
-                    [("edge:e1", 333_333 * t, -1), ("mechanism:m", 1, t), ("edge:e1", 1, 0)];
+                let moves = [
+                    ("edge:e1", 333_333 * t, -1),
+                    ("mechanism:m", 1, t),
+                    ("edge:e1", 1, 0),
+                ];
                 belief_event(t, (chat.id, rank), &moves)
             });
             tx(vec![Change::BeliefEvents(rows.to_vec())])
@@ -220,9 +270,18 @@ async fn belief_sums_are_exact() {
         .collect();
     let (_, state) = agree(&script).await;
     let sum = |key: &str| state.beliefs[&key.parse().unwrap()];
-    let edge = BeliefMove { alpha_micro: 2 * (333_333 * 210 + 20), beta_micro: -40 };
+    let edge = BeliefMove {
+        alpha_micro: 2 * (333_333 * 210 + 20),
+        beta_micro: -40,
+    };
     assert_eq!(sum("edge:e1"), edge);
-    assert_eq!(sum("mechanism:m"), BeliefMove { alpha_micro: 40, beta_micro: 420 });
+    assert_eq!(
+        sum("mechanism:m"),
+        BeliefMove {
+            alpha_micro: 40,
+            beta_micro: 420
+        }
+    );
 }
 
 /// What only the history can refuse; the reference state knows no history.
@@ -235,11 +294,19 @@ async fn history_is_not_rewritten() {
         let over = tx(vec![put_job(&chat), put_job(&finished(&chat))]);
         assert_eq!(store.commit(&over).await, Ok(()));
         let again = tx(vec![put_job(&chat)]);
-        assert_eq!(comparable(store.commit(&again).await), conflict(), "a job that is over");
+        assert_eq!(
+            comparable(store.commit(&again).await),
+            conflict(),
+            "a job that is over"
+        );
         assert_eq!(store.commit(&tx(vec![moves(0), moves(1)])).await, Ok(()));
         let before = store.load().await;
         for twice in [vec![moves(1)], vec![moves(2), moves(2)]] {
-            assert_eq!(comparable(store.commit(&tx(twice)).await), conflict(), "one row, one move");
+            assert_eq!(
+                comparable(store.commit(&tx(twice)).await),
+                conflict(),
+                "one row, one move"
+            );
         }
         assert_eq!(store.load().await, before);
     }
@@ -248,8 +315,18 @@ async fn history_is_not_rewritten() {
 #[tokio::test]
 async fn hazard_b10_a_reused_request_key_is_the_same_request_or_a_conflict() {
     for mut store in AnyStore::both().await {
-        assert_eq!(store.commit(&tx(vec![request("k", "hash-a", "job-1")])).await, Ok(()));
-        assert_eq!(store.commit(&tx(vec![request("k", "hash-a", "job-1")])).await, Ok(()));
+        assert_eq!(
+            store
+                .commit(&tx(vec![request("k", "hash-a", "job-1")]))
+                .await,
+            Ok(())
+        );
+        assert_eq!(
+            store
+                .commit(&tx(vec![request("k", "hash-a", "job-1")]))
+                .await,
+            Ok(())
+        );
         let other = tx(vec![request("k", "hash-b", "job-2")]);
         assert_eq!(comparable(store.commit(&other).await), conflict());
         let both = tx(vec![request("m", "x", "1"), request("m", "y", "2")]);
@@ -275,11 +352,17 @@ async fn random_programs_give_the_same_answers_and_states() {
                 let got = comparable(store.commit(&tx).await);
                 assert_eq!(got, expected, "seed {seed} step {step}: {tx:?}");
                 let loaded = store.load().await;
-                assert_eq!(loaded, program.reference, "seed {seed} after step {step}: {tx:?}");
+                assert_eq!(
+                    loaded, program.reference,
+                    "seed {seed} after step {step}: {tx:?}"
+                );
             }
         }
         super::history::agree(&stores, &program).await;
     }
     // A program that only succeeds or only fails tests half of the store.
-    assert!(n_ok > 100 && n_refused > 30, "{n_ok} succeeded, {n_refused} were refused");
+    assert!(
+        n_ok > 100 && n_refused > 30,
+        "{n_ok} succeeded, {n_refused} were refused"
+    );
 }

@@ -15,7 +15,10 @@ use crate::support::{TestDatabase, TestFolder, patient};
 async fn kill_backends(database: &TestDatabase) {
     let sql = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
                WHERE datname = current_database() AND pid <> pg_backend_pid()";
-    sqlx::query(sql).execute(&mut database.raw().await).await.unwrap();
+    sqlx::query(sql)
+        .execute(&mut database.raw().await)
+        .await
+        .unwrap();
 }
 
 #[tokio::test]
@@ -24,7 +27,11 @@ async fn hazard_b1_a_cut_connection_is_retried_within_the_deadline() {
     for n in 1..=5 {
         kill_backends(&database).await;
         let name = format!("job-{n}");
-        database.store.commit(&tx(vec![put_job(&job(n, &name))])).await.unwrap();
+        database
+            .store
+            .commit(&tx(vec![put_job(&job(n, &name))]))
+            .await
+            .unwrap();
     }
     assert_eq!(load(&database).await.jobs.len(), 5);
 }
@@ -35,7 +42,11 @@ async fn hazard_b2_the_same_key_happens_once() {
     let store = &database.store;
     let chat = job(1, "chat");
     let events = vec![belief_event(1, (chat.id, 0), &[("edge:e1", 10, 0)])];
-    let once = tx(vec![put_job(&chat), Change::BeliefEvents(events), audit("once")]);
+    let once = tx(vec![
+        put_job(&chat),
+        Change::BeliefEvents(events),
+        audit("once"),
+    ]);
     let (first, other) = (key(), key());
     assert!(!store.has_happened(first).await.unwrap());
     for _ in 0..3 {
@@ -45,12 +56,22 @@ async fn hazard_b2_the_same_key_happens_once() {
     assert!(!store.has_happened(other).await.unwrap());
     let lines = store.audit(&Default::default()).await.unwrap().items;
     assert_eq!(lines.len(), 1, "one transaction, one line");
-    let reused = store.commit_with_key(first, &tx(vec![audit("other")])).await;
+    let reused = store
+        .commit_with_key(first, &tx(vec![audit("other")]))
+        .await;
     assert!(matches!(reused, Err(StoreError::KeyReused(k)) if k == first));
     // Refused transactions leave no key behind: the same key may be used once more.
-    let refused = store.commit_with_key(other, &tx(vec![put_job(&chat)])).await;
-    assert!(matches!(refused, Err(StoreError::Refused(TxRefusal::Conflict(_)))));
-    store.commit_with_key(other, &tx(vec![audit("second")])).await.unwrap();
+    let refused = store
+        .commit_with_key(other, &tx(vec![put_job(&chat)]))
+        .await;
+    assert!(matches!(
+        refused,
+        Err(StoreError::Refused(TxRefusal::Conflict(_)))
+    ));
+    store
+        .commit_with_key(other, &tx(vec![audit("second")]))
+        .await
+        .unwrap();
     assert_eq!(store.forget_keys_before(i64::MAX).await.unwrap(), 2);
 }
 
@@ -99,12 +120,23 @@ async fn hazard_b2_an_unknown_outcome_is_settled_by_the_key() {
 async fn hazard_b4_only_the_newest_epoch_writes() {
     let database = TestDatabase::new().await;
     let second = Store::connect(&database.url, patient()).await.unwrap();
-    let (old, new) =
-        (database.store.acquire_epoch().await.unwrap(), second.acquire_epoch().await.unwrap());
+    let (old, new) = (
+        database.store.acquire_epoch().await.unwrap(),
+        second.acquire_epoch().await.unwrap(),
+    );
     assert_eq!((old, new), (Epoch(1), Epoch(2)));
-    let from = |epoch, n| StoreTx { epoch, ..tx(vec![put_job(&job(n, &format!("job-{n}")))]) };
+    let from = |epoch, n| StoreTx {
+        epoch,
+        ..tx(vec![put_job(&job(n, &format!("job-{n}")))])
+    };
     let fenced = refusal(database.store.commit(&from(old, 1)).await);
-    assert_eq!(fenced, Err(TxRefusal::Fenced { offered: old, stored: new }));
+    assert_eq!(
+        fenced,
+        Err(TxRefusal::Fenced {
+            offered: old,
+            stored: new
+        })
+    );
     second.commit(&from(new, 2)).await.unwrap();
     assert_eq!(load(&database).await.jobs.len(), 1);
 }
@@ -117,12 +149,19 @@ async fn hazard_b5_a_read_only_database_is_told_apart() {
         .await
         .unwrap();
     let sql = format!("ALTER DATABASE {name} SET default_transaction_read_only = on");
-    sqlx::query(sqlx::AssertSqlSafe(sql)).execute(&mut database.raw().await).await.unwrap();
+    sqlx::query(sqlx::AssertSqlSafe(sql))
+        .execute(&mut database.raw().await)
+        .await
+        .unwrap();
     let store = Store::connect(&database.url, patient()).await.unwrap();
     let error = store.commit(&tx(vec![audit("no")])).await.unwrap_err();
     let read_only = matches!(
         error,
-        StoreError::Unavailable { outage: Outage::ReadOnly, outcome: Outcome::NotApplied, .. }
+        StoreError::Unavailable {
+            outage: Outage::ReadOnly,
+            outcome: Outcome::NotApplied,
+            ..
+        }
     );
     assert!(read_only, "{error:?}");
     store.load_state().await.unwrap();
@@ -142,18 +181,46 @@ async fn hazard_b8_a_held_lock_ends_in_a_typed_error_in_time() {
     sqlx::raw_sql(lock).execute(&mut holder).await.unwrap();
     let begun = Instant::now();
     let error = store.commit(&tx(vec![audit("late")])).await.unwrap_err();
-    assert!(begun.elapsed() < Duration::from_secs(5), "waited {:?}", begun.elapsed());
     assert!(
-        matches!(error, StoreError::Deadline { outcome: Outcome::NotApplied, .. }),
+        begun.elapsed() < Duration::from_secs(5),
+        "waited {:?}",
+        begun.elapsed()
+    );
+    assert!(
+        matches!(
+            error,
+            StoreError::Deadline {
+                outcome: Outcome::NotApplied,
+                ..
+            }
+        ),
         "{error:?}"
     );
-    let options = StoreOptions { lock_timeout: Duration::from_millis(100), ..patient() };
+    let options = StoreOptions {
+        lock_timeout: Duration::from_millis(100),
+        ..patient()
+    };
     let store = Store::connect(&database.url, options).await.unwrap();
     let error = store.commit(&tx(vec![audit("late")])).await.unwrap_err();
-    assert!(matches!(error, StoreError::Unavailable { outage: Outage::Timeout, .. }), "{error:?}");
-    sqlx::raw_sql("ROLLBACK").execute(&mut holder).await.unwrap();
+    assert!(
+        matches!(
+            error,
+            StoreError::Unavailable {
+                outage: Outage::Timeout,
+                ..
+            }
+        ),
+        "{error:?}"
+    );
+    sqlx::raw_sql("ROLLBACK")
+        .execute(&mut holder)
+        .await
+        .unwrap();
     store.commit(&tx(vec![audit("now")])).await.unwrap();
-    assert_eq!(store.audit(&Default::default()).await.unwrap().items.len(), 1);
+    assert_eq!(
+        store.audit(&Default::default()).await.unwrap().items.len(),
+        1
+    );
 }
 
 /// A trigger gives way twice, as a serialization failure would; the whole transaction is repeated.
@@ -175,19 +242,43 @@ async fn hazard_b9_serialization_failures_are_retried() {
         )
     };
     let mut admin = database.raw().await;
-    sqlx::raw_sql(sqlx::AssertSqlSafe(give_way(2))).execute(&mut admin).await.unwrap();
+    sqlx::raw_sql(sqlx::AssertSqlSafe(give_way(2)))
+        .execute(&mut admin)
+        .await
+        .unwrap();
     let chat = job(1, "chat");
-    database.store.commit(&tx(vec![put_job(&chat), audit("x")])).await.unwrap();
+    database
+        .store
+        .commit(&tx(vec![put_job(&chat), audit("x")]))
+        .await
+        .unwrap();
     assert_eq!(load(&database).await.jobs.len(), 1);
-    let tries: i64 =
-        sqlx::query_scalar("SELECT last_value FROM tries").fetch_one(&mut admin).await.unwrap();
+    let tries: i64 = sqlx::query_scalar("SELECT last_value FROM tries")
+        .fetch_one(&mut admin)
+        .await
+        .unwrap();
     assert_eq!(tries, 3);
-    sqlx::raw_sql(sqlx::AssertSqlSafe(give_way(1_000))).execute(&mut admin).await.unwrap();
-    let error = database.store.commit(&tx(vec![audit("y")])).await.unwrap_err();
-    let gave_up = matches!(error, StoreError::Unavailable { outage: Outage::Serialization, .. });
+    sqlx::raw_sql(sqlx::AssertSqlSafe(give_way(1_000)))
+        .execute(&mut admin)
+        .await
+        .unwrap();
+    let error = database
+        .store
+        .commit(&tx(vec![audit("y")]))
+        .await
+        .unwrap_err();
+    let gave_up = matches!(
+        error,
+        StoreError::Unavailable {
+            outage: Outage::Serialization,
+            ..
+        }
+    );
     assert!(gave_up, "{error:?}");
-    let tries: i64 =
-        sqlx::query_scalar("SELECT last_value FROM tries").fetch_one(&mut admin).await.unwrap();
+    let tries: i64 = sqlx::query_scalar("SELECT last_value FROM tries")
+        .fetch_one(&mut admin)
+        .await
+        .unwrap();
     assert_eq!(tries, 6, "one try and five retries");
 }
 
@@ -196,7 +287,10 @@ async fn hazard_b11_readers_cannot_starve_decisions() {
     let database = TestDatabase::new().await;
     // Readers queue behind this lock and take every shared connection.
     let mut holder = database.raw().await;
-    sqlx::raw_sql("BEGIN; LOCK TABLE token").execute(&mut holder).await.unwrap();
+    sqlx::raw_sql("BEGIN; LOCK TABLE token")
+        .execute(&mut holder)
+        .await
+        .unwrap();
     let readers: Vec<_> = (0..30)
         .map(|_| {
             let store = database.store.clone();
@@ -206,9 +300,15 @@ async fn hazard_b11_readers_cannot_starve_decisions() {
     tokio::time::sleep(Duration::from_millis(100)).await;
     let submit = tx(vec![put_job(&job(1, "chat"))]);
     let commit = database.store.commit(&submit);
-    tokio::time::timeout(Duration::from_secs(5), commit).await.unwrap().unwrap();
+    tokio::time::timeout(Duration::from_secs(5), commit)
+        .await
+        .unwrap()
+        .unwrap();
     readers.iter().for_each(tokio::task::JoinHandle::abort);
-    sqlx::raw_sql("ROLLBACK").execute(&mut holder).await.unwrap();
+    sqlx::raw_sql("ROLLBACK")
+        .execute(&mut holder)
+        .await
+        .unwrap();
 }
 
 #[tokio::test]
@@ -220,17 +320,30 @@ async fn hazard_b14_a_damaged_row_is_quarantined_and_the_rest_loads() {
     database.store.commit(&tx(changes)).await.unwrap();
     let sql = r#"UPDATE job SET doc = '{"from": "the future"}' WHERE name = 'bad';
                  UPDATE replica SET doc = '{}'"#;
-    sqlx::raw_sql(sql).execute(&mut database.raw().await).await.unwrap();
+    sqlx::raw_sql(sql)
+        .execute(&mut database.raw().await)
+        .await
+        .unwrap();
     let loaded = database.store.load_state().await.unwrap();
-    assert_eq!(loaded.state.jobs.keys().copied().collect::<Vec<_>>(), [good.id]);
+    assert_eq!(
+        loaded.state.jobs.keys().copied().collect::<Vec<_>>(),
+        [good.id]
+    );
     let tables: Vec<_> = loaded.quarantined.iter().map(|q| q.table).collect();
     assert_eq!(tables, ["job", "replica"]);
     let error = database.store.job_by_name_or_id("bad").await.unwrap_err();
     assert_eq!(error.class(), ErrorClass::Bug);
     // Its device is still taken.
-    let taken =
-        refusal(database.store.commit(&tx(vec![put_replica(&replica(&good, 0, &["G1"]))])).await);
-    assert!(matches!(taken, Err(TxRefusal::DeviceTaken { .. })), "{taken:?}");
+    let taken = refusal(
+        database
+            .store
+            .commit(&tx(vec![put_replica(&replica(&good, 0, &["G1"]))]))
+            .await,
+    );
+    assert!(
+        matches!(taken, Err(TxRefusal::DeviceTaken { .. })),
+        "{taken:?}"
+    );
 }
 
 /// `kill -9` of the postmaster of a durable cluster under a writer: what was acknowledged is there
@@ -251,14 +364,24 @@ async fn hazard_b1_kill_9_of_the_server_loses_nothing_that_was_acknowledged() {
         // The old handle goes first, as in a supervisor that saw its child die.
         drop(running);
         let again = cluster.clone();
-        running = tokio::task::spawn_blocking(move || again.spawn().unwrap()).await.unwrap();
+        running = tokio::task::spawn_blocking(move || again.spawn().unwrap())
+            .await
+            .unwrap();
     }
     let n_acknowledged = writer.await.unwrap();
-    assert_eq!(store.load_state().await.unwrap().state.jobs.len(), n_acknowledged);
+    assert_eq!(
+        store.load_state().await.unwrap().state.jobs.len(),
+        n_acknowledged
+    );
     let page = koi_server::store::PageRequest::first(1_000);
-    assert_eq!(store.audit(&page).await.unwrap().items.len(), n_acknowledged);
+    assert_eq!(
+        store.audit(&page).await.unwrap().items.len(),
+        n_acknowledged
+    );
     store.close().await;
-    tokio::task::spawn_blocking(move || running.stop().unwrap()).await.unwrap();
+    tokio::task::spawn_blocking(move || running.stop().unwrap())
+        .await
+        .unwrap();
 }
 
 /// Submits jobs one after the other for a second and a half, each under its key until it is told
@@ -273,7 +396,10 @@ async fn write_until_acknowledged(store: Store) -> usize {
         let (key, tx) = (key(), tx(vec![put_job(&job(n, &name)), audit(&name)]));
         while let Err(error) = store.commit_with_key(key, &tx).await {
             assert_eq!(error.class(), ErrorClass::Transient, "{error:?}");
-            assert!(begun.elapsed() < Duration::from_secs(60), "the database never came back");
+            assert!(
+                begun.elapsed() < Duration::from_secs(60),
+                "the database never came back"
+            );
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
@@ -281,13 +407,18 @@ async fn write_until_acknowledged(store: Store) -> usize {
 }
 
 fn kill_9(pid: u32) {
-    let done = std::process::Command::new("kill").args(["-9", &pid.to_string()]).status().unwrap();
+    let done = std::process::Command::new("kill")
+        .args(["-9", &pid.to_string()])
+        .status()
+        .unwrap();
     assert!(done.success());
 }
 
 async fn impatient(cluster: &PrivateCluster) -> Result<Store, StoreError> {
-    let options =
-        StoreOptions { acquire_timeout: Duration::from_millis(300), ..StoreOptions::default() };
+    let options = StoreOptions {
+        acquire_timeout: Duration::from_millis(300),
+        ..StoreOptions::default()
+    };
     Store::connect(&cluster.url(), options).await
 }
 
@@ -296,8 +427,15 @@ async fn impatient(cluster: &PrivateCluster) -> Result<Store, StoreError> {
 async fn a_plan_for_the_whole_fleet_commits_in_time() {
     let database = TestDatabase::new().await;
     let jobs: Vec<_> = (0..250).map(|n| job(n, &format!("job-{n}"))).collect();
-    database.store.commit(&tx(jobs.iter().map(put_job).collect())).await.unwrap();
-    let mut changes: Vec<Change> = jobs.iter().map(|j| put_job(&rolling_out(j, 1, 9.5))).collect();
+    database
+        .store
+        .commit(&tx(jobs.iter().map(put_job).collect()))
+        .await
+        .unwrap();
+    let mut changes: Vec<Change> = jobs
+        .iter()
+        .map(|j| put_job(&rolling_out(j, 1, 9.5)))
+        .collect();
     for (n, job) in jobs.iter().enumerate() {
         for index in 0..10_u32 {
             let devices: Vec<String> = (0..4).map(|gpu| format!("GPU-{n}-{index}-{gpu}")).collect();
@@ -309,7 +447,10 @@ async fn a_plan_for_the_whole_fleet_commits_in_time() {
     changes.push(put_plan(&plan(1, 0, &ids, 1.0)));
     let begun = Instant::now();
     database.store.commit(&tx(changes)).await.unwrap();
-    println!("2,500 replicas on 10,000 devices committed in {:?}", begun.elapsed());
+    println!(
+        "2,500 replicas on 10,000 devices committed in {:?}",
+        begun.elapsed()
+    );
     let begun = Instant::now();
     let state = load(&database).await;
     println!("loaded in {:?}", begun.elapsed());

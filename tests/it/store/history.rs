@@ -26,18 +26,33 @@ pub(crate) async fn agree(stores: &[AnyStore; 2], program: &Program) {
             store.job_by_name_or_id(&text).await.unwrap().as_ref(),
             memory.job_by_name_or_id(&text)
         );
-        assert_eq!(store.plan_for_job(id).await.unwrap().as_ref(), memory.plan_for_job(id));
+        assert_eq!(
+            store.plan_for_job(id).await.unwrap().as_ref(),
+            memory.plan_for_job(id)
+        );
         let rows = store.evidence_of_job(id, 5).await.unwrap();
-        assert_eq!(rows.iter().collect::<Vec<_>>(), memory.evidence_of_job(id, 5));
+        assert_eq!(
+            rows.iter().collect::<Vec<_>>(),
+            memory.evidence_of_job(id, 5)
+        );
         let rows = store.evidence_of_tick(TickId(i64::from(n))).await.unwrap();
-        let expected: Vec<_> = memory.evidence_of_tick(TickId(i64::from(n))).cloned().collect();
+        let expected: Vec<_> = memory
+            .evidence_of_tick(TickId(i64::from(n)))
+            .cloned()
+            .collect();
         assert_eq!(rows, expected);
         let key = format!("key-{n}");
-        assert_eq!(store.request("ann", &key).await.unwrap().as_ref(), memory.request("ann", &key));
+        assert_eq!(
+            store.request("ann", &key).await.unwrap().as_ref(),
+            memory.request("ann", &key)
+        );
     }
     assert_eq!(store.plan(None).await.unwrap().as_ref(), memory.plan(None));
     assert_eq!(store.tick(None).await.unwrap().as_ref(), memory.tick(None));
-    assert_eq!(store.belief_event_counts().await.unwrap(), memory.belief_event_counts());
+    assert_eq!(
+        store.belief_event_counts().await.unwrap(),
+        memory.belief_event_counts()
+    );
     assert_eq!(store.beliefs_verify().await.unwrap(), []);
     assert!(!program.reference.jobs.is_empty() || !memory.jobs_finished().is_empty());
 }
@@ -45,14 +60,20 @@ pub(crate) async fn agree(stores: &[AnyStore; 2], program: &Program) {
 async fn lists_agree(memory: &MemStore, store: &Store) {
     let all = PageRequest::first(1_000);
     let finished = store.jobs_finished(&all).await.unwrap().items;
-    let finished: Vec<_> = finished.into_iter().map(|j| (j.finished_at, j.record)).collect();
+    let finished: Vec<_> = finished
+        .into_iter()
+        .map(|j| (j.finished_at, j.record))
+        .collect();
     assert_eq!(finished, memory.jobs_finished());
     let plans = store.plans(&all).await.unwrap().items;
     assert_eq!(plans, memory.plans().cloned().collect::<Vec<_>>());
     let ticks = store.ticks(&all).await.unwrap().items;
     assert_eq!(ticks, memory.ticks().cloned().collect::<Vec<_>>());
     let audit = store.audit(&all).await.unwrap().items;
-    let audit: Vec<_> = audit.into_iter().map(|line| (line.at, line.record)).collect();
+    let audit: Vec<_> = audit
+        .into_iter()
+        .map(|line| (line.at, line.record))
+        .collect();
     assert_eq!(audit, memory.audit().cloned().collect::<Vec<_>>());
 }
 
@@ -88,13 +109,48 @@ async fn listings_are_paged_without_loss_or_repetition() {
     assert_eq!(sizes, [3, 3, 1]);
     assert_eq!(jobs, (1..=7).rev().map(job_id).collect::<Vec<_>>());
     let first = store.ticks(&PageRequest::first(3)).await.unwrap();
-    assert_eq!(first.items.iter().map(|t| t.id.0).collect::<Vec<_>>(), [7, 6, 5]);
-    let second = PageRequest { limit: 3, token: first.next };
-    assert_eq!(store.ticks(&second).await.unwrap().items.first().unwrap().id, TickId(4));
+    assert_eq!(
+        first.items.iter().map(|t| t.id.0).collect::<Vec<_>>(),
+        [7, 6, 5]
+    );
+    let second = PageRequest {
+        limit: 3,
+        token: first.next,
+    };
+    assert_eq!(
+        store
+            .ticks(&second)
+            .await
+            .unwrap()
+            .items
+            .first()
+            .unwrap()
+            .id,
+        TickId(4)
+    );
     let wrong = store.plans(&second).await;
-    assert!(matches!(wrong, Err(StoreError::BadPageToken)), "a token of another listing");
-    assert_eq!(store.plans(&PageRequest::first(2)).await.unwrap().items.len(), 2);
-    assert_eq!(store.audit(&PageRequest::first(2)).await.unwrap().items.len(), 2);
+    assert!(
+        matches!(wrong, Err(StoreError::BadPageToken)),
+        "a token of another listing"
+    );
+    assert_eq!(
+        store
+            .plans(&PageRequest::first(2))
+            .await
+            .unwrap()
+            .items
+            .len(),
+        2
+    );
+    assert_eq!(
+        store
+            .audit(&PageRequest::first(2))
+            .await
+            .unwrap()
+            .items
+            .len(),
+        2
+    );
 }
 
 #[tokio::test]
@@ -102,14 +158,24 @@ async fn a_job_is_found_by_name_with_the_live_one_first() {
     let database = TestDatabase::new().await;
     let store = &database.store;
     let (old, new) = (job(1, "chat"), job(2, "chat"));
-    store.commit(&tx(vec![put_job(&old), put_job(&finished(&old))])).await.unwrap();
+    store
+        .commit(&tx(vec![put_job(&old), put_job(&finished(&old))]))
+        .await
+        .unwrap();
     let found = store.job_by_name_or_id("chat").await.unwrap().unwrap();
     assert_eq!(found, finished(&old));
     store.commit(&tx(vec![put_job(&new)])).await.unwrap();
     assert_eq!(store.job_by_name_or_id("chat").await.unwrap(), Some(new));
-    assert_eq!(store.job_by_name_or_id(&old.id.to_string()).await.unwrap(), Some(finished(&old)));
+    assert_eq!(
+        store.job_by_name_or_id(&old.id.to_string()).await.unwrap(),
+        Some(finished(&old))
+    );
     for nothing in ["other", "", "x' OR true --", "nul\0"] {
-        assert_eq!(store.job_by_name_or_id(nothing).await.unwrap(), None, "{nothing:?}");
+        assert_eq!(
+            store.job_by_name_or_id(nothing).await.unwrap(),
+            None,
+            "{nothing:?}"
+        );
     }
 }
 
@@ -129,9 +195,18 @@ async fn plans_ticks_and_evidence_are_found_by_number() {
         ]))
         .await
         .unwrap();
-    assert_eq!(store.plan(Some(PlanSeq(1))).await.unwrap(), Some(plan(1, 0, &[one, two], 0.5)));
-    assert_eq!(store.plan_for_job(one).await.unwrap().unwrap().seq, PlanSeq(2));
-    assert_eq!(store.plan_for_job(two).await.unwrap().unwrap().seq, PlanSeq(1));
+    assert_eq!(
+        store.plan(Some(PlanSeq(1))).await.unwrap(),
+        Some(plan(1, 0, &[one, two], 0.5))
+    );
+    assert_eq!(
+        store.plan_for_job(one).await.unwrap().unwrap().seq,
+        PlanSeq(2)
+    );
+    assert_eq!(
+        store.plan_for_job(two).await.unwrap().unwrap().seq,
+        PlanSeq(1)
+    );
     assert_eq!(store.plan_for_job(job_id(3)).await.unwrap(), None);
     assert_eq!(store.tick(Some(TickId(2))).await.unwrap(), None);
     let of_tick = store.evidence_of_tick(TickId(1)).await.unwrap();
@@ -152,17 +227,32 @@ async fn the_evidence_of_the_fleet_is_read_by_tick_and_counted_as_it_comes() {
         deciding(3, one, 0, &["M_b"]),
     ];
     let twice = deciding(1, one, 0, &["M_c"]);
-    let first = rows.iter().take(2).cloned().chain([twice.clone()]).collect();
-    store.commit(&tx(vec![Change::Evidence(first)])).await.unwrap();
+    let first = rows
+        .iter()
+        .take(2)
+        .cloned()
+        .chain([twice.clone()])
+        .collect();
+    store
+        .commit(&tx(vec![Change::Evidence(first)]))
+        .await
+        .unwrap();
     let second = rows.iter().skip(2).cloned().chain([twice]).collect();
-    store.commit(&tx(vec![Change::Evidence(second)])).await.unwrap();
+    store
+        .commit(&tx(vec![Change::Evidence(second)]))
+        .await
+        .unwrap();
     let between = store.evidence_between(TickId(1), TickId(3)).await.unwrap();
     assert_eq!(between, rows.iter().take(3).cloned().collect::<Vec<_>>());
     let newest = store.evidence_newest(2).await.unwrap();
     assert_eq!(newest, rows.iter().skip(2).cloned().collect::<Vec<_>>());
     let decided = store.decided_rows().await.unwrap();
     let expected = [("M_a".to_owned(), 2), ("M_b".to_owned(), 2)];
-    assert_eq!(decided, expected.into_iter().collect(), "a row left out is not counted");
+    assert_eq!(
+        decided,
+        expected.into_iter().collect(),
+        "a row left out is not counted"
+    );
 }
 
 #[tokio::test]
@@ -176,15 +266,24 @@ async fn tokens_are_looked_up_by_digest_and_can_be_revoked() {
         host: host.map(|h| h.parse().unwrap()),
         created_at: UtcMicros(1),
     };
-    store.token_insert(&token(&[1; 32], Some("h1"))).await.unwrap();
+    store
+        .token_insert(&token(&[1; 32], Some("h1")))
+        .await
+        .unwrap();
     store.token_insert(&token(&[2; 32], None)).await.unwrap();
     let record = |host: Option<&str>| TokenRecord {
         role: "agent".to_owned(),
         identity: "h1".to_owned(),
         host: host.map(|h| h.parse().unwrap()),
     };
-    assert_eq!(store.token_lookup(&[1; 32]).await.unwrap(), Some(record(Some("h1"))));
-    assert_eq!(store.token_lookup(&[2; 32]).await.unwrap(), Some(record(None)));
+    assert_eq!(
+        store.token_lookup(&[1; 32]).await.unwrap(),
+        Some(record(Some("h1")))
+    );
+    assert_eq!(
+        store.token_lookup(&[2; 32]).await.unwrap(),
+        Some(record(None))
+    );
     assert_eq!(store.token_lookup(&[1; 31]).await.unwrap(), None);
     assert!(store.token_revoke(&[1; 32]).await.unwrap());
     assert!(!store.token_revoke(&[1; 32]).await.unwrap());

@@ -11,7 +11,10 @@ use koi_server::store::Store;
 use crate::support::{TestFolder, patient};
 
 fn settings(folder: &Path) -> Settings {
-    Settings { remove_after: false, ..Settings::throwaway(folder.to_path_buf()) }
+    Settings {
+        remove_after: false,
+        ..Settings::throwaway(folder.to_path_buf())
+    }
 }
 
 fn uid_of(pid: u32) -> u32 {
@@ -56,8 +59,11 @@ fn a_long_data_path_gets_a_short_socket_path() {
     let deep = folder.0.join("d".repeat(120));
     let cluster = PrivateCluster::prepare(&settings(&deep)).unwrap();
     let running = cluster.spawn().unwrap();
-    let (_, host) =
-        running.url().split_once("host=").map(|(a, b)| (a.to_owned(), b.to_owned())).unwrap();
+    let (_, host) = running
+        .url()
+        .split_once("host=")
+        .map(|(a, b)| (a.to_owned(), b.to_owned()))
+        .unwrap();
     assert!(host.len() < 100, "{host}");
     let mode = std::fs::metadata(&host).unwrap().permissions().mode() & 0o777;
     assert_eq!(mode, 0o700);
@@ -76,9 +82,18 @@ fn an_interrupted_initdb_is_done_again() {
     assert!(!base.join("data.init-1").exists() && !base.join("data/half").exists());
     cluster.spawn().unwrap().stop().unwrap();
     // Prepared again, it is the same cluster.
-    let made = std::fs::metadata(base.join("data/PG_VERSION")).unwrap().modified().unwrap();
+    let made = std::fs::metadata(base.join("data/PG_VERSION"))
+        .unwrap()
+        .modified()
+        .unwrap();
     PrivateCluster::prepare(&settings(&folder.0)).unwrap();
-    assert_eq!(std::fs::metadata(base.join("data/PG_VERSION")).unwrap().modified().unwrap(), made);
+    assert_eq!(
+        std::fs::metadata(base.join("data/PG_VERSION"))
+            .unwrap()
+            .modified()
+            .unwrap(),
+        made
+    );
 }
 
 #[test]
@@ -87,7 +102,11 @@ fn a_stale_lock_file_with_somebody_elses_process_does_not_stop_the_start() {
     let cluster = PrivateCluster::prepare(&settings(&folder.0)).unwrap();
     let data = folder.0.join("postgres/data");
     // Ours is a live process, as after a reboot that gave the number to somebody else.
-    let text = format!("{}\n{}\n1\n5432\n/run\n\n1 2\nready\n", std::process::id(), data.display());
+    let text = format!(
+        "{}\n{}\n1\n5432\n/run\n\n1 2\nready\n",
+        std::process::id(),
+        data.display()
+    );
     std::fs::write(data.join("postmaster.pid"), text).unwrap();
     cluster.spawn().unwrap().stop().unwrap();
 }
@@ -95,11 +114,20 @@ fn a_stale_lock_file_with_somebody_elses_process_does_not_stop_the_start() {
 #[test]
 fn a_second_server_on_the_same_files_is_refused_by_name() {
     let folder = TestFolder::new("second");
-    let settings = Settings { start_timeout: Duration::from_secs(20), ..settings(&folder.0) };
+    let settings = Settings {
+        start_timeout: Duration::from_secs(20),
+        ..settings(&folder.0)
+    };
     let cluster = PrivateCluster::prepare(&settings).unwrap();
     let running = cluster.spawn().unwrap();
-    let hasty = Settings { start_timeout: Duration::from_millis(300), ..settings };
-    let error = PrivateCluster::prepare(&hasty).unwrap().spawn().unwrap_err();
+    let hasty = Settings {
+        start_timeout: Duration::from_millis(300),
+        ..settings
+    };
+    let error = PrivateCluster::prepare(&hasty)
+        .unwrap()
+        .spawn()
+        .unwrap_err();
     let same = matches!(&error, PostgresError::AlreadyRunning { pid, .. } if *pid == running.pid());
     assert!(same, "{error}");
     running.stop().unwrap();
@@ -118,9 +146,15 @@ fn a_server_that_cannot_start_says_why() {
 #[test]
 fn missing_binaries_are_one_message_with_what_to_type() {
     let folder = TestFolder::new("nothing");
-    let nowhere = Settings { pg_bin: Some(folder.0.clone()), ..settings(&folder.0) };
+    let nowhere = Settings {
+        pg_bin: Some(folder.0.clone()),
+        ..settings(&folder.0)
+    };
     let error = PrivateCluster::prepare(&nowhere).unwrap_err().to_string();
-    assert!(error.contains("apt-get install") && error.contains("pip install --target"), "{error}");
+    assert!(
+        error.contains("apt-get install") && error.contains("pip install --target"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -172,21 +206,31 @@ fn owner_process() {
 fn it_ends_when_its_owner_is_killed() {
     let folder = TestFolder::new("owner");
     let mut owner = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "store::private_cluster::owner_process", "--nocapture"])
+        .args([
+            "--exact",
+            "store::private_cluster::owner_process",
+            "--nocapture",
+        ])
         .env(OWNER_FOLDER, &folder.0)
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
     let pid_file = folder.0.join("pid");
-    let read = || std::fs::read_to_string(&pid_file).ok().and_then(|t| t.parse::<u32>().ok());
+    let read = || {
+        std::fs::read_to_string(&pid_file)
+            .ok()
+            .and_then(|t| t.parse::<u32>().ok())
+    };
     wait_until("the start", || read().is_some());
     let pid = read().unwrap();
     assert!(is_running(pid));
     owner.kill().unwrap();
     owner.wait().unwrap();
     wait_until("the end of the server", || !is_running(pid));
-    wait_until("the removal of its files", || !folder.0.join("postgres").exists());
+    wait_until("the removal of its files", || {
+        !folder.0.join("postgres").exists()
+    });
 }
 
 /// The part of `koi-server postgres`: prints its server's process into a file and serves.
@@ -196,13 +240,18 @@ fn foreground_process() {
         return;
     };
     let folder = std::path::PathBuf::from(folder);
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
     let pid_file = folder.join("postgres/data/postmaster.pid");
     let say = || {
         let text = std::fs::read_to_string(&pid_file).unwrap();
         std::fs::write(folder.join("pid"), text.lines().next().unwrap()).unwrap();
     };
-    runtime.block_on(run_foreground(settings(&folder), |_| say())).unwrap();
+    runtime
+        .block_on(run_foreground(settings(&folder), |_| say()))
+        .unwrap();
 }
 
 /// Set in the process that plays `koi-server postgres`.
@@ -212,19 +261,30 @@ fn start_foreground(folder: &Path) -> (Child, u32) {
     let pid_file = folder.join("pid");
     let _none_yet = std::fs::remove_file(&pid_file);
     let child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "store::private_cluster::foreground_process", "--nocapture"])
+        .args([
+            "--exact",
+            "store::private_cluster::foreground_process",
+            "--nocapture",
+        ])
         .env(FOREGROUND_FOLDER, folder)
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
-    let read = || std::fs::read_to_string(&pid_file).ok().and_then(|t| t.parse::<u32>().ok());
+    let read = || {
+        std::fs::read_to_string(&pid_file)
+            .ok()
+            .and_then(|t| t.parse::<u32>().ok())
+    };
     wait_until("the start", || read().is_some());
     (child, read().unwrap())
 }
 
 fn signal(name: &str, pid: u32) {
-    let done = Command::new("kill").args([name, &pid.to_string()]).status().unwrap();
+    let done = Command::new("kill")
+        .args([name, &pid.to_string()])
+        .status()
+        .unwrap();
     assert!(done.success());
 }
 
@@ -239,7 +299,10 @@ fn in_the_foreground_it_stops_on_request_and_fails_when_the_server_dies() {
     }
     let (mut child, pid) = start_foreground(&folder.0);
     signal("-9", pid);
-    assert!(!child.wait().unwrap().success(), "the supervisor must see that the server died");
+    assert!(
+        !child.wait().unwrap().success(),
+        "the supervisor must see that the server died"
+    );
     // Started again it recovers; killed itself it takes the server along.
     let (mut child, pid) = start_foreground(&folder.0);
     signal("-9", child.id());

@@ -22,8 +22,17 @@ pub(crate) struct Program {
 
 impl Program {
     pub(crate) fn new(seed: u64) -> Self {
-        let reference = ServerState { epoch: Epoch(0), ..ServerState::default() };
-        Self { reference, dice: seed, now: 0, n_jobs: 0, n_rows: 0 }
+        let reference = ServerState {
+            epoch: Epoch(0),
+            ..ServerState::default()
+        };
+        Self {
+            reference,
+            dice: seed,
+            now: 0,
+            n_jobs: 0,
+            n_rows: 0,
+        }
     }
 
     /// splitmix64: the same program for the same seed everywhere.
@@ -37,7 +46,11 @@ impl Program {
 
     fn pick<T: Copy>(&mut self, from: &[T]) -> Option<T> {
         let n = u64::try_from(from.len()).unwrap();
-        if n == 0 { None } else { from.get(usize::try_from(self.roll(n)).unwrap()).copied() }
+        if n == 0 {
+            None
+        } else {
+            from.get(usize::try_from(self.roll(n)).unwrap()).copied()
+        }
     }
 
     /// A float with a long tail of digits.
@@ -47,7 +60,10 @@ impl Program {
 
     pub(crate) fn next_tx(&mut self) -> StoreTx {
         self.now += 1_000;
-        let n = [1, 1, 1, 2, 3].get(usize::try_from(self.roll(5)).unwrap()).copied().unwrap();
+        let n = [1, 1, 1, 2, 3]
+            .get(usize::try_from(self.roll(5)).unwrap())
+            .copied()
+            .unwrap();
         let mut expects = Vec::new();
         let mut changes = Vec::new();
         for _ in 0..n {
@@ -58,8 +74,17 @@ impl Program {
         let stale = i64::from(self.roll(25) == 0);
         let epoch = Epoch(self.reference.epoch.0.max(1) - stale);
         let kinds = TxKind::ALL;
-        let kind = kinds.get(usize::try_from(self.roll(12)).unwrap()).copied().unwrap();
-        StoreTx { kind, epoch, at: UtcMicros(self.now), expects, changes }
+        let kind = kinds
+            .get(usize::try_from(self.roll(12)).unwrap())
+            .copied()
+            .unwrap();
+        StoreTx {
+            kind,
+            epoch,
+            at: UtcMicros(self.now),
+            expects,
+            changes,
+        }
     }
 
     fn step(&mut self) -> (Vec<Expect>, Vec<Change>) {
@@ -73,9 +98,14 @@ impl Program {
             9 => self.commit_plan(),
             10 => self.learn(),
             _ => {
-                let name = ["h1", "h2"].get(usize::try_from(self.roll(2)).unwrap()).unwrap();
+                let name = ["h1", "h2"]
+                    .get(usize::try_from(self.roll(2)).unwrap())
+                    .unwrap();
                 let generation = i64::try_from(self.roll(9)).unwrap();
-                (Vec::new(), vec![Change::Host(Box::new(host(name, generation)))])
+                (
+                    Vec::new(),
+                    vec![Change::Host(Box::new(host(name, generation)))],
+                )
             }
         }
     }
@@ -86,7 +116,10 @@ impl Program {
         let new = job(self.n_jobs, name);
         let key = format!("key-{}", self.n_jobs);
         let expects = vec![Expect::JobVersion(new.id, 0)];
-        (expects, vec![put_job(&new), request(&key, "hash", name), audit("submit")])
+        (
+            expects,
+            vec![put_job(&new), request(&key, "hash", name), audit("submit")],
+        )
     }
 
     fn some_job(&mut self) -> Option<JobRecord> {
@@ -104,11 +137,20 @@ impl Program {
         let mut next = match self.roll(4) {
             0 => finished(&job),
             1 => rolling_out(&job, job.last_generation.0 + 1, usd),
-            2 => JobRecord { state: JobState::Running, ..next_version(&job) },
-            _ => JobRecord { note: Some(format!("{usd}")), ..next_version(&job) },
+            2 => JobRecord {
+                state: JobState::Running,
+                ..next_version(&job)
+            },
+            _ => JobRecord {
+                note: Some(format!("{usd}")),
+                ..next_version(&job)
+            },
         };
         next.version += off_by;
-        (vec![Expect::JobVersion(job.id, job.version)], vec![put_job(&next)])
+        (
+            vec![Expect::JobVersion(job.id, job.version)],
+            vec![put_job(&next)],
+        )
     }
 
     fn reserve(&mut self) -> (Vec<Expect>, Vec<Change>) {
@@ -118,7 +160,10 @@ impl Program {
         let n = 1 + self.roll(2);
         let devices: Vec<&str> = (0..n).filter_map(|_| self.pick(&DEVICES)).collect();
         let index = u32::try_from(self.roll(4)).unwrap();
-        (Vec::new(), vec![put_replica(&replica(&job, index, &devices))])
+        (
+            Vec::new(),
+            vec![put_replica(&replica(&job, index, &devices))],
+        )
     }
 
     fn observe(&mut self) -> (Vec<Expect>, Vec<Change>) {
@@ -128,7 +173,9 @@ impl Program {
             return self.reserve();
         };
         let mut seen = seen.clone();
-        seen.phase = ReplicaPhase::Failed { reason: "out of memory: \u{1F525}".to_owned() };
+        seen.phase = ReplicaPhase::Failed {
+            reason: "out of memory: \u{1F525}".to_owned(),
+        };
         seen.n_starts += 1;
         (Vec::new(), vec![put_replica(&seen)])
     }
@@ -173,7 +220,13 @@ impl Program {
         let jobs: Vec<_> = self.reference.jobs.keys().copied().collect();
         let objective = self.float();
         let expects = vec![Expect::PlanSeq(PlanSeq(parent))];
-        (expects, vec![put_plan(&plan(seq, parent, &jobs, objective)), audit("plan")])
+        (
+            expects,
+            vec![
+                put_plan(&plan(seq, parent, &jobs, objective)),
+                audit("plan"),
+            ],
+        )
     }
 
     fn learn(&mut self) -> (Vec<Expect>, Vec<Change>) {
@@ -186,8 +239,14 @@ impl Program {
         let delta = i64::try_from(self.roll(2_000_001)).unwrap() - 1_000_000;
         let moves = [("edge:e1", delta, 1), ("mechanism:m1", -delta, 2)];
         // The same tick twice: the second row of the same identity is left out.
-        let rows = vec![evidence(row / 3, job.id, 0, points), evidence(row, job.id, 1, points)];
+        let rows = vec![
+            evidence(row / 3, job.id, 0, points),
+            evidence(row, job.id, 1, points),
+        ];
         let events = vec![belief_event(row, (job.id, 0), &moves)];
-        (Vec::new(), vec![Change::Evidence(rows), Change::BeliefEvents(events)])
+        (
+            Vec::new(),
+            vec![Change::Evidence(rows), Change::BeliefEvents(events)],
+        )
     }
 }

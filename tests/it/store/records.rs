@@ -37,7 +37,13 @@ pub(crate) fn tx(changes: Vec<Change>) -> StoreTx {
 }
 
 pub(crate) fn tx_if(expects: Vec<Expect>, changes: Vec<Change>) -> StoreTx {
-    StoreTx { kind: TxKind::JobSubmitted, epoch: EPOCH, at: UtcMicros(1_000), expects, changes }
+    StoreTx {
+        kind: TxKind::JobSubmitted,
+        epoch: EPOCH,
+        at: UtcMicros(1_000),
+        expects,
+        changes,
+    }
 }
 
 pub(crate) fn job_id(n: u32) -> JobId {
@@ -45,7 +51,12 @@ pub(crate) fn job_id(n: u32) -> JobId {
 }
 
 fn spec(name: &str) -> JobSpec {
-    let lengths = LengthStats { mean: 0.1 + 0.2, p50: 90.0, p95: 400.5, p99: 1e3 };
+    let lengths = LengthStats {
+        mean: 0.1 + 0.2,
+        p50: 90.0,
+        p95: 400.5,
+        p99: 1e3,
+    };
     JobSpec {
         name: name.parse().unwrap(),
         tenant: "default".parse().unwrap(),
@@ -67,7 +78,10 @@ fn spec(name: &str) -> JobSpec {
             multi_turn_ratio: 0.3,
             session_affinity: false,
         },
-        slo: Slo::Online { p99_ttft_ms: Some(400.0), p99_tpot_ms: None },
+        slo: Slo::Online {
+            p99_ttft_ms: Some(400.0),
+            p99_tpot_ms: None,
+        },
         preference: Preference {
             weights: [0.2; 5],
             hard: BTreeMap::from([(Outcome::ALL[0], 12.5)]),
@@ -108,17 +122,33 @@ pub(crate) fn job(n: u32, name: &str) -> JobRecord {
 }
 
 pub(crate) fn next_version(job: &JobRecord) -> JobRecord {
-    JobRecord { version: job.version + 1, ..job.clone() }
+    JobRecord {
+        version: job.version + 1,
+        ..job.clone()
+    }
 }
 
 pub(crate) fn finished(job: &JobRecord) -> JobRecord {
-    JobRecord { state: JobState::Finished { reason: "cancelled".to_owned() }, ..next_version(job) }
+    JobRecord {
+        state: JobState::Finished {
+            reason: "cancelled".to_owned(),
+        },
+        ..next_version(job)
+    }
 }
 
 /// A ladder with a rank of everything that has a column.
 pub(crate) fn ladder(generation: u32, usd_per_hour: f64) -> CommittedLadder {
-    let weights = SigmaWeights { explore_weight: 0.5, slo_risk_weight: 1.0, churn_price: 0.05 };
-    let exploit = Exploit { j: -0.1, gaps: OutcomeValues::absent(), limiting: Outcome::ALL[1] };
+    let weights = SigmaWeights {
+        explore_weight: 0.5,
+        slo_risk_weight: 1.0,
+        churn_price: 0.05,
+    };
+    let exploit = Exploit {
+        j: -0.1,
+        gaps: OutcomeValues::absent(),
+        limiting: Outcome::ALL[1],
+    };
     CommittedLadder {
         generation: Generation(generation),
         ladder: Ladder {
@@ -137,7 +167,10 @@ pub(crate) fn ladder(generation: u32, usd_per_hour: f64) -> CommittedLadder {
             sigma: SigmaTerms {
                 exploit,
                 eig: Eig::NotComputed,
-                slo_risk: SloRisk { any: 0.01, by_limit: Vec::new() },
+                slo_risk: SloRisk {
+                    any: 0.01,
+                    by_limit: Vec::new(),
+                },
                 switch_cost: None,
                 weights,
                 sigma: -0.12,
@@ -198,7 +231,12 @@ pub(crate) fn host(name: &str, generation: i64) -> HostRecord {
 
 pub(crate) fn replica(job: &JobRecord, index: u32, devices: &[&str]) -> ReplicaRecord {
     ReplicaRecord {
-        id: ReplicaId { job: job.spec.name.clone(), generation: Generation(1), rank: 0, index },
+        id: ReplicaId {
+            job: job.spec.name.clone(),
+            generation: Generation(1),
+            rank: 0,
+            index,
+        },
         job: job.id,
         host: "h1".parse().unwrap(),
         gpu_uuids: devices.iter().map(|d| (*d).to_owned()).collect(),
@@ -301,7 +339,11 @@ pub(crate) fn belief_event(
     };
     BeliefEvent {
         tick: TickId(tick),
-        source: BeliefSource::Evidence { job: row.0, rank: row.1, generation: Generation(1) },
+        source: BeliefSource::Evidence {
+            job: row.0,
+            rank: row.1,
+            generation: Generation(1),
+        },
         changes: moves.iter().map(change).collect(),
     }
 }

@@ -30,10 +30,16 @@ const DUMP: &str = r#"
 #[tokio::test]
 async fn the_schema_is_the_golden_one() {
     let database = TestDatabase::new().await;
-    let rows = sqlx::query(DUMP).fetch_all(&mut database.raw().await).await.unwrap();
+    let rows = sqlx::query(DUMP)
+        .fetch_all(&mut database.raw().await)
+        .await
+        .unwrap();
     let mut dump: String = rows.iter().map(|r| r.get::<String, _>(0) + "\n").collect();
     assert!(dump.lines().count() > 100, "the dump is not empty");
-    dump.insert_str(0, "The migrated schema; UPDATE_EXPECT=1 writes this file.\n");
+    dump.insert_str(
+        0,
+        "The migrated schema; UPDATE_EXPECT=1 writes this file.\n",
+    );
     expect_file!["./schema.golden"].assert_eq(&dump);
 }
 
@@ -52,7 +58,13 @@ async fn hazard_b16_a_newer_database_is_refused() {
     let sql =
         "INSERT INTO _sqlx_migrations (version, description, success, checksum, execution_time)
                VALUES (9999, 'from the future', true, '\\x00', 0)";
-    sqlx::query(sql).execute(&mut database.raw().await).await.unwrap();
+    sqlx::query(sql)
+        .execute(&mut database.raw().await)
+        .await
+        .unwrap();
     let error = database.store.migrate().await.unwrap_err();
-    assert!(matches!(error, koi_server::store::StoreError::Migration(_)), "{error:?}");
+    assert!(
+        matches!(error, koi_server::store::StoreError::Migration(_)),
+        "{error:?}"
+    );
 }

@@ -61,7 +61,11 @@ impl Store {
             copy.send(rows.into_bytes()).await?;
             copy.finish().await?;
         }
-        let newest = batches.iter().flat_map(|b| &b.windows).map(|w| w.received_at).max();
+        let newest = batches
+            .iter()
+            .flat_map(|b| &b.windows)
+            .map(|w| w.received_at)
+            .max();
         cursor_write(&mut db, &cursor, newest.unwrap_or_default()).await?;
         db.commit().await?;
         Ok(cursor.last_seq)
@@ -86,12 +90,16 @@ impl Store {
 impl Cursor<'_> {
     /// Moves over the batch if it follows; false when it is stored already or lies behind a hole.
     fn take(&mut self, batch: &TelemetryBatch) -> bool {
-        let first = batch.gap.map_or(batch.seq, |gap| gap.from_seq.min(batch.seq));
+        let first = batch
+            .gap
+            .map_or(batch.seq, |gap| gap.from_seq.min(batch.seq));
         let next = self.last_seq + 1;
         let follows = first <= next && batch.seq >= next;
         if follows {
             self.last_seq = batch.seq;
-            self.n_lost = self.n_lost.saturating_add(batch.gap.map_or(0, |gap| gap.n_lost));
+            self.n_lost = self
+                .n_lost
+                .saturating_add(batch.gap.map_or(0, |gap| gap.n_lost));
         }
         follows
     }
@@ -104,10 +112,18 @@ async fn cursor_lock<'a>(
 ) -> Result<Cursor<'a>, StoreError> {
     let sql = "INSERT INTO telemetry_cursor (host_id, agent_boot, last_seq, updated_at)
                VALUES ($1, $2, 0, 0) ON CONFLICT DO NOTHING";
-    sqlx::query(sql).bind(host.as_str()).bind(agent_boot).execute(&mut *db).await?;
+    sqlx::query(sql)
+        .bind(host.as_str())
+        .bind(agent_boot)
+        .execute(&mut *db)
+        .await?;
     let sql = "SELECT last_seq, n_lost FROM telemetry_cursor
                WHERE host_id = $1 AND agent_boot = $2 FOR UPDATE";
-    let row = sqlx::query(sql).bind(host.as_str()).bind(agent_boot).fetch_one(db).await?;
+    let row = sqlx::query(sql)
+        .bind(host.as_str())
+        .bind(agent_boot)
+        .fetch_one(db)
+        .await?;
     let (last_seq, n_lost): (i64, i64) = (row.try_get(0)?, row.try_get(1)?);
     Ok(Cursor {
         host,
@@ -139,7 +155,9 @@ async fn cursor_write(
 fn check(agent_boot: &str, batches: &[TelemetryBatch]) -> Result<(), StoreError> {
     let bad = |text: String| Err(StoreError::BadTelemetry(text));
     if !is_name(agent_boot) {
-        return bad(format!("agent boot must be 1 to {MAX_NAME_BYTES} printable characters"));
+        return bad(format!(
+            "agent boot must be 1 to {MAX_NAME_BYTES} printable characters"
+        ));
     }
     for batch in batches {
         if batch.seq == 0 || i64::try_from(batch.seq).is_err() {
@@ -158,7 +176,11 @@ fn check(agent_boot: &str, batches: &[TelemetryBatch]) -> Result<(), StoreError>
 }
 
 fn check_window(window: &StoredWindow) -> Result<(), String> {
-    let n = window.scalars.len().max(window.histograms.len()).max(window.flags.len());
+    let n = window
+        .scalars
+        .len()
+        .max(window.histograms.len())
+        .max(window.flags.len());
     if n > MAX_SERIES_PER_WINDOW {
         return Err(format!("{n} series in one window"));
     }
@@ -180,15 +202,25 @@ fn check_histogram(histogram: &StoredHistogram) -> Result<(), String> {
     let ascending = edges.windows(2).all(|w| w.first() < w.last());
     let finite = edges.iter().all(|e| e.is_finite());
     if edges.is_empty() || edges.len() >= MAX_BUCKETS || !finite || !ascending {
-        return Err(format!("{name}: edges must be finite, ascending, at most {MAX_BUCKETS}"));
+        return Err(format!(
+            "{name}: edges must be finite, ascending, at most {MAX_BUCKETS}"
+        ));
     }
     let storable = |n: u64| i64::try_from(n).is_ok();
     let known = |index: u32| (index as usize) <= edges.len();
-    if histogram.buckets.iter().any(|(i, n)| !known(*i) || !storable(*n)) {
+    if histogram
+        .buckets
+        .iter()
+        .any(|(i, n)| !known(*i) || !storable(*n))
+    {
         return Err(format!("{name}: a bucket outside of its edges"));
     }
     let plausible = histogram.sum.is_finite() && storable(histogram.count);
-    if plausible { Ok(()) } else { Err(format!("{name}: sum and count must be finite")) }
+    if plausible {
+        Ok(())
+    } else {
+        Err(format!("{name}: sum and count must be finite"))
+    }
 }
 
 fn is_name(text: &str) -> bool {
@@ -206,11 +238,24 @@ mod tests {
 
     fn taken(batches: &[(u64, Option<(u64, u64)>)]) -> (Vec<u64>, u64) {
         let host = "h".parse().unwrap();
-        let mut cursor = Cursor { host: &host, agent_boot: "b", last_seq: 0, n_lost: 0 };
+        let mut cursor = Cursor {
+            host: &host,
+            agent_boot: "b",
+            last_seq: 0,
+            n_lost: 0,
+        };
         let mut stored = Vec::new();
         for (seq, gap) in batches {
-            let gap = gap.map(|(from_seq, to_seq)| TelemetryGap { from_seq, to_seq, n_lost: 1 });
-            if cursor.take(&TelemetryBatch { seq: *seq, windows: Vec::new(), gap }) {
+            let gap = gap.map(|(from_seq, to_seq)| TelemetryGap {
+                from_seq,
+                to_seq,
+                n_lost: 1,
+            });
+            if cursor.take(&TelemetryBatch {
+                seq: *seq,
+                windows: Vec::new(),
+                gap,
+            }) {
                 stored.push(*seq);
             }
         }
@@ -219,7 +264,10 @@ mod tests {
 
     #[test]
     fn the_cursor_stops_at_holes_and_passes_told_gaps() {
-        assert_eq!(taken(&[(1, None), (2, None), (2, None), (3, None)]), (vec![1, 2, 3], 3));
+        assert_eq!(
+            taken(&[(1, None), (2, None), (2, None), (3, None)]),
+            (vec![1, 2, 3], 3)
+        );
         assert_eq!(taken(&[(1, None), (3, None)]), (vec![1], 1));
         assert_eq!(taken(&[(1, None), (5, Some((2, 4)))]), (vec![1, 5], 5));
         assert_eq!(taken(&[(5, Some((3, 4)))]), (vec![], 0));

@@ -74,7 +74,10 @@ fn array<T: Display>(values: impl Iterator<Item = T>) -> String {
 /// An array element in quotes; flags are names, everything else in them becomes `_`.
 fn quoted(flag: &str) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
-    format!("\"{}\"", flag.chars().take(80).map(plain).collect::<String>())
+    format!(
+        "\"{}\"",
+        flag.chars().take(80).map(plain).collect::<String>()
+    )
 }
 
 #[cfg(test)]
@@ -84,7 +87,13 @@ mod tests {
     #[test]
     fn arrays_are_written_so_that_they_read_back() {
         assert_eq!(array(std::iter::empty::<i32>()), "{}");
-        assert_eq!(array([0.1, 1e-300, 1e22].iter()), format!("{{0.1,{},{}}}", 1e-300, 1e22));
-        assert_eq!(array(["a\tb\"\n", "x"].iter().map(|f| quoted(f))), r#"{"a_b__","x"}"#);
+        assert_eq!(
+            array([0.1, 1e-300, 1e22].iter()),
+            format!("{{0.1,{},{}}}", 1e-300, 1e22)
+        );
+        assert_eq!(
+            array(["a\tb\"\n", "x"].iter().map(|f| quoted(f))),
+            r#"{"a_b__","x"}"#
+        );
     }
 }

@@ -80,13 +80,17 @@ impl Store {
         let mut n_dropped = 0;
         for row in sqlx::query(sql).fetch_all(&self.shared).await? {
             let name: String = row.try_get(0)?;
-            let day = name.strip_prefix("window_day_").and_then(|d| d.parse::<i64>().ok());
+            let day = name
+                .strip_prefix("window_day_")
+                .and_then(|d| d.parse::<i64>().ok());
             let Some(day) = day.filter(|day| *day < day_of(moment)) else {
                 continue;
             };
             let sql = format!("DROP TABLE IF EXISTS {}", name_of(day));
             locked(&self.telemetry.days).remove(&day);
-            sqlx::query(AssertSqlSafe(sql)).execute(&self.shared).await?;
+            sqlx::query(AssertSqlSafe(sql))
+                .execute(&self.shared)
+                .await?;
             n_dropped += 1;
         }
         Ok(n_dropped)

@@ -60,7 +60,10 @@ impl Store {
         };
         let query = query.bind(from.0).bind(to.0);
         let query = query.bind(from.0.saturating_sub(MAX_CLOCK_AHEAD_MICROS));
-        let rows = query.bind(i64::from(limit.min(MAX_WINDOWS))).fetch_all(&self.shared).await?;
+        let rows = query
+            .bind(i64::from(limit.min(MAX_WINDOWS)))
+            .fetch_all(&self.shared)
+            .await?;
         self.windows_of(&rows).await
     }
 
@@ -77,7 +80,10 @@ impl Store {
             "received_at >= $1 AND received_at < $2
              ORDER BY received_at, host_id, replica_id, end_us LIMIT $3"
         ));
-        let query = query.bind(from.0).bind(to.0).bind(i64::from(limit.min(MAX_WINDOWS)));
+        let query = query
+            .bind(from.0)
+            .bind(to.0)
+            .bind(i64::from(limit.min(MAX_WINDOWS)));
         let rows = query.fetch_all(&self.shared).await?;
         self.windows_of(&rows).await
     }
@@ -93,7 +99,11 @@ impl Store {
         for row in rows {
             let scalars: Vec<i32> = row.try_get("scalar_series")?;
             let histograms: Vec<i32> = row.try_get("histogram_series")?;
-            if scalars.iter().chain(&histograms).any(|id| self.series_key(*id).is_none()) {
+            if scalars
+                .iter()
+                .chain(&histograms)
+                .any(|id| self.series_key(*id).is_none())
+            {
                 return Ok(false);
             }
         }
@@ -136,7 +146,9 @@ impl Store {
         let mut histograms = Vec::with_capacity(ids.len());
         for (((id, sum), count), size) in ids.into_iter().zip(sums).zip(counts).zip(sizes) {
             let own = buckets.by_ref().take(size.unsigned_abs() as usize);
-            let own = own.map(|(i, n)| (i.unsigned_abs(), n.unsigned_abs())).collect();
+            let own = own
+                .map(|(i, n)| (i.unsigned_abs(), n.unsigned_abs()))
+                .collect();
             if let Some(key) = self.series_key(id) {
                 let edges = key.edges();
                 let count = count.unsigned_abs();

@@ -17,17 +17,31 @@ pub(super) struct SeriesKey {
 
 impl SeriesKey {
     pub(super) fn new(name: &str, edges: &[f64]) -> Self {
-        Self { name: name.to_owned(), edges: edges.iter().map(|e| e.to_bits()).collect() }
+        Self {
+            name: name.to_owned(),
+            edges: edges.iter().map(|e| e.to_bits()).collect(),
+        }
     }
 
     pub(super) fn edges(&self) -> Vec<f64> {
-        self.edges.iter().map(|bits| f64::from_bits(*bits)).collect()
+        self.edges
+            .iter()
+            .map(|bits| f64::from_bits(*bits))
+            .collect()
     }
 }
 
 fn keys_of(window: &StoredWindow) -> impl Iterator<Item = SeriesKey> + '_ {
-    let scalars = window.scalars.iter().map(|(name, _)| SeriesKey::new(name, &[]));
-    scalars.chain(window.histograms.iter().map(|h| SeriesKey::new(&h.name, &h.edges)))
+    let scalars = window
+        .scalars
+        .iter()
+        .map(|(name, _)| SeriesKey::new(name, &[]));
+    scalars.chain(
+        window
+            .histograms
+            .iter()
+            .map(|h| SeriesKey::new(&h.name, &h.edges)),
+    )
 }
 
 impl Store {
@@ -40,7 +54,9 @@ impl Store {
         let keys: BTreeSet<SeriesKey> = windows.flat_map(keys_of).collect();
         let unknown: Vec<SeriesKey> = {
             let known = locked(&self.telemetry.by_key);
-            keys.into_iter().filter(|key| !known.contains_key(key)).collect()
+            keys.into_iter()
+                .filter(|key| !known.contains_key(key))
+                .collect()
         };
         if unknown.is_empty() {
             return Ok(());
@@ -90,7 +106,9 @@ impl Store {
     }
 
     pub(super) fn series_id(&self, name: &str, edges: &[f64]) -> Option<i32> {
-        locked(&self.telemetry.by_key).get(&SeriesKey::new(name, edges)).copied()
+        locked(&self.telemetry.by_key)
+            .get(&SeriesKey::new(name, edges))
+            .copied()
     }
 
     pub(super) fn series_key(&self, id: i32) -> Option<SeriesKey> {
