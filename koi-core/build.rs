@@ -1,6 +1,11 @@
 //! Gives every binary the id of the sources they share: koi-core, the wire and the catalog.
 //! Binaries with different ids speak or think differently and must not form one cluster.
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "a build script, not the core: it reads the sources"
+)]
+
 use std::path::{Path, PathBuf};
 
 fn main() {
@@ -23,7 +28,9 @@ fn main() {
 
 fn collect(path: &Path, files: &mut Vec<PathBuf>) {
     match std::fs::read_dir(path) {
-        Ok(entries) => entries.flatten().for_each(|entry| collect(&entry.path(), files)),
+        Ok(entries) => entries
+            .flatten()
+            .for_each(|entry| collect(&entry.path(), files)),
         Err(_) => files.push(path.to_owned()),
     }
 }

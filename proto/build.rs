@@ -5,8 +5,10 @@ use std::path::PathBuf;
 use prost::Message as _;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let files = ["common", "jobs", "plans", "ticks", "beliefs", "agents", "fleet", "admin"]
-        .map(|name| format!("koi/v1/{name}.proto"));
+    let files = [
+        "common", "jobs", "plans", "ticks", "beliefs", "agents", "fleet", "admin",
+    ]
+    .map(|name| format!("koi/v1/{name}.proto"));
     for file in &files {
         println!("cargo::rerun-if-changed={file}");
     }

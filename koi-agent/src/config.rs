@@ -147,15 +147,22 @@ impl AgentConfig {
     /// # Errors
     /// [`ConfigError`] naming the file and the key.
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
-        let text = std::fs::read_to_string(path)
-            .map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
-        let config: Self = toml::from_str(&text)
-            .map_err(|e| ConfigError::Parse { path: path.to_owned(), message: e.to_string() })?;
+        let text = std::fs::read_to_string(path).map_err(|source| ConfigError::Read {
+            path: path.to_owned(),
+            source,
+        })?;
+        let config: Self = toml::from_str(&text).map_err(|e| ConfigError::Parse {
+            path: path.to_owned(),
+            message: e.to_string(),
+        })?;
         let problems = config.problems();
         if problems.is_empty() {
             Ok(config)
         } else {
-            Err(ConfigError::Invalid { path: path.to_owned(), problems })
+            Err(ConfigError::Invalid {
+                path: path.to_owned(),
+                problems,
+            })
         }
     }
 

@@ -132,13 +132,23 @@ impl Host {
         match event {
             Event::Input(input) => self.step(input),
             Event::Launched(launched) => {
-                let Launched { process, engine_version, engine_args } = *launched;
+                let Launched {
+                    process,
+                    engine_version,
+                    engine_args,
+                } = *launched;
                 let (id, port) = (process.meta.replica_id.clone(), process.meta.port);
                 self.attend(process);
-                self.step(AgentInput::Launched { id, port, engine_version, engine_args });
+                self.step(AgentInput::Launched {
+                    id,
+                    port,
+                    engine_version,
+                    engine_args,
+                });
             }
             Event::Reshimmed(process) => {
-                self.processes.insert(process.meta.replica_id.clone(), *process);
+                self.processes
+                    .insert(process.meta.replica_id.clone(), *process);
             }
         }
     }
@@ -215,7 +225,9 @@ impl Host {
     }
 
     fn terminate(&self, id: ReplicaId, grace_s: u32) {
-        let Some(process) = self.processes.get(&id).cloned() else { return };
+        let Some(process) = self.processes.get(&id).cloned() else {
+            return;
+        };
         tracing::info!(replica = %id, grace_s, "stopping");
         self.tasks.spawn(async move {
             if let Err(error) = process.terminate(Some(grace_s)).await {

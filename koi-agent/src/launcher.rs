@@ -80,7 +80,9 @@ impl Launcher {
     }
 
     fn ports(&self) -> std::sync::MutexGuard<'_, PortLedger> {
-        self.ports.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        self.ports
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
     /// Starts a replica; returns once its first process exists.
@@ -89,8 +91,14 @@ impl Launcher {
     /// [`LaunchFailure`]; nothing runs then.
     pub async fn launch(&self, want: &DesiredReplica) -> Result<Launched, LaunchFailure> {
         let _turn = self.turn.lock().await;
-        let again = |reason: String| LaunchFailure { reason, fatal: false };
-        let never = |reason: String| LaunchFailure { reason, fatal: true };
+        let again = |reason: String| LaunchFailure {
+            reason,
+            fatal: false,
+        };
+        let never = |reason: String| LaunchFailure {
+            reason,
+            fatal: true,
+        };
         let found = self.versions.get(&want.engine).cloned().unwrap_or_default();
         if found != want.engine_version {
             return Err(never(format!(
@@ -99,7 +107,9 @@ impl Launcher {
                 want.engine_version
             )));
         }
-        self.wait_for_devices(&want.gpu_uuids).await.map_err(again)?;
+        self.wait_for_devices(&want.gpu_uuids)
+            .await
+            .map_err(again)?;
         let model = self.models.locate(&want.model_id, &want.model_config_json);
         let model = model.map_err(|e| never(format!("model folder: {e}")))?;
         let spec = self.spec(want, &model).map_err(again)?;
@@ -107,7 +117,11 @@ impl Launcher {
             self.release(&want.id);
             again(e.to_string())
         })?;
-        Ok(Launched { process, engine_version: found, engine_args: want.engine_args.clone() })
+        Ok(Launched {
+            process,
+            engine_version: found,
+            engine_args: want.engine_args.clone(),
+        })
     }
 
     /// Memory of a stopped engine takes a moment to come free; a foreign holder is named.
@@ -117,9 +131,11 @@ impl Launcher {
             let refusals = match self.gpus.read() {
                 Ok(look) => match gate(&look, uuids, &BTreeSet::new()) {
                     Ok(()) => return Ok(()),
-                    Err(refusals) => {
-                        refusals.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
-                    }
+                    Err(refusals) => refusals
+                        .iter()
+                        .map(ToString::to_string)
+                        .collect::<Vec<_>>()
+                        .join("; "),
                 },
                 Err(error) => error.to_string(),
             };
@@ -136,7 +152,9 @@ impl Launcher {
             if ports.of(&want.id).is_some() {
                 ports.release(&want.id).map_err(|e| e.to_string())?;
             }
-            ports.lease(&want.id, SECONDARY_PORTS).map_err(|e| e.to_string())?
+            ports
+                .lease(&want.id, SECONDARY_PORTS)
+                .map_err(|e| e.to_string())?
         };
         let launch = EngineLaunch {
             engine: want.engine,
@@ -151,7 +169,9 @@ impl Launcher {
         };
         let folder = self.supervision.folder(&want.id);
         let rendered = command(&self.engines, &launch, &folder).map_err(|violations| {
-            let lines = violations.iter().map(|v| format!("{}: {}", v.field, v.message));
+            let lines = violations
+                .iter()
+                .map(|v| format!("{}: {}", v.field, v.message));
             lines.collect::<Vec<_>>().join("; ")
         })?;
         let lease = held.hand_over();
@@ -224,18 +244,24 @@ impl Launcher {
             return Ok(false);
         }
         let look = self.gpus.read().map_err(std::io::Error::other)?;
-        let held = process.meta.gpu_uuids.iter().filter_map(|uuid| look.of(uuid));
-        Ok(held.flat_map(|r| &r.holders).all(|h| h.pid != process.identity.engine.pid))
+        let held = process
+            .meta
+            .gpu_uuids
+            .iter()
+            .filter_map(|uuid| look.of(uuid));
+        Ok(held
+            .flat_map(|r| &r.holders)
+            .all(|h| h.pid != process.identity.engine.pid))
     }
 
     /// Deletes what is kept of a replica.
     pub fn forget(&self, id: &ReplicaId) {
         self.release(id);
         let folder: PathBuf = self.supervision.folder(id);
-        if folder.exists() {
-            if let Err(error) = forget(&folder) {
-                tracing::warn!(replica = %id, %error, "its folder stays");
-            }
+        if folder.exists()
+            && let Err(error) = forget(&folder)
+        {
+            tracing::warn!(replica = %id, %error, "its folder stays");
         }
     }
 }

@@ -24,15 +24,22 @@ struct Args {
     build_id: bool,
 }
 
-#[expect(clippy::print_stdout, reason = "the build id goes to a program that asked for it")]
+#[expect(
+    clippy::print_stdout,
+    reason = "the build id goes to a program that asked for it"
+)]
 fn main() -> anyhow::Result<()> {
     let args = Args::parse();
     if args.build_id {
         println!("{}", koi_core::build::BUILD_ID);
         return Ok(());
     }
-    let Some(config) = args.config else { anyhow::bail!("--config FILE is needed") };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let Some(config) = args.config else {
+        anyhow::bail!("--config FILE is needed")
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
     if args.stop_engines {
         runtime.block_on(koi_agent::run::stop_engines(&config))
     } else {

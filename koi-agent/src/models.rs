@@ -18,7 +18,9 @@ fn folder_name(model_id: &str) -> Option<String> {
     let fine = !model_id.is_empty()
         && model_id.len() <= 200
         && model_id.chars().all(legal)
-        && model_id.split('/').all(|part| !part.is_empty() && !part.starts_with('.'));
+        && model_id
+            .split('/')
+            .all(|part| !part.is_empty() && !part.starts_with('.'));
     fine.then(|| model_id.replace('/', "--"))
 }
 
@@ -57,9 +59,14 @@ mod tests {
 
     #[test]
     fn ids_never_leave_their_folder() {
-        for bad in ["", "../x", "a/../b", "/etc", "a//b", ".hidden", "a;b", "a/.b"] {
+        for bad in [
+            "", "../x", "a/../b", "/etc", "a//b", ".hidden", "a;b", "a/.b",
+        ] {
             assert!(folder_name(bad).is_none(), "{bad}");
         }
-        assert_eq!(folder_name("meta-llama/Llama-3.1-8B").as_deref(), Some("meta-llama--Llama-3.1-8B"));
+        assert_eq!(
+            folder_name("meta-llama/Llama-3.1-8B").as_deref(),
+            Some("meta-llama--Llama-3.1-8B")
+        );
     }
 }

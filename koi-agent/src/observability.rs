@@ -46,8 +46,9 @@ impl Metric {
 }
 
 /// Upper edges of every duration histogram, in seconds.
-const SECONDS_BUCKETS: [f64; 12] =
-    [0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0];
+const SECONDS_BUCKETS: [f64; 12] = [
+    0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0,
+];
 
 /// What has to be flushed before the process ends.
 pub struct Telemetry {
@@ -61,21 +62,33 @@ pub struct Telemetry {
 /// # Errors
 /// When the exporter cannot be built or a recorder is installed already.
 pub fn start(process: &'static str, otlp_endpoint: Option<&str>) -> anyhow::Result<Telemetry> {
-    let metrics =
-        PrometheusBuilder::new().set_buckets(&SECONDS_BUCKETS)?.install_recorder()?;
-    let traces = otlp_endpoint.map(|endpoint| trace_provider(process, endpoint)).transpose()?;
+    let metrics = PrometheusBuilder::new()
+        .set_buckets(&SECONDS_BUCKETS)?
+        .install_recorder()?;
+    let traces = otlp_endpoint
+        .map(|endpoint| trace_provider(process, endpoint))
+        .transpose()?;
     let filter = tracing_subscriber::EnvFilter::try_from_env("KOI_LOG")
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
     let json = !std::io::IsTerminal::is_terminal(&std::io::stderr());
     let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
-    let lines = if json { lines.json().boxed() } else { lines.boxed() };
+    let lines = if json {
+        lines.json().boxed()
+    } else {
+        lines.boxed()
+    };
     let spans = traces.as_ref().map(|provider| {
         // The exporter's own events would feed back into itself.
         tracing_opentelemetry::layer()
             .with_tracer(provider.tracer("koi"))
-            .with_filter(tracing_subscriber::EnvFilter::new("info,h2=off,hyper=off,tonic=off,opentelemetry=off"))
+            .with_filter(tracing_subscriber::EnvFilter::new(
+                "info,h2=off,hyper=off,tonic=off,opentelemetry=off",
+            ))
     });
-    tracing_subscriber::registry().with(lines.with_filter(filter)).with(spans).try_init()?;
+    tracing_subscriber::registry()
+        .with(lines.with_filter(filter))
+        .with(spans)
+        .try_init()?;
     Ok(Telemetry { traces, metrics })
 }
 
@@ -86,7 +99,11 @@ fn trace_provider(process: &'static str, endpoint: &str) -> anyhow::Result<SdkTr
         .build()?;
     Ok(SdkTracerProvider::builder()
         .with_batch_exporter(exporter)
-        .with_resource(opentelemetry_sdk::Resource::builder().with_service_name(process).build())
+        .with_resource(
+            opentelemetry_sdk::Resource::builder()
+                .with_service_name(process)
+                .build(),
+        )
         .build())
 }
 
@@ -112,8 +129,8 @@ impl Telemetry {
         };
         let router = axum::Router::new().route("/metrics", axum::routing::get(page));
         let task = tokio::spawn(async move {
-            let serving = axum::serve(listener, router)
-                .with_graceful_shutdown(shutdown.cancelled_owned());
+            let serving =
+                axum::serve(listener, router).with_graceful_shutdown(shutdown.cancelled_owned());
             if let Err(error) = serving.await {
                 tracing::warn!(%error, "the metrics listener ended");
             }
@@ -123,10 +140,10 @@ impl Telemetry {
 
     /// Sends what is buffered; bounded by the exporter's own timeout.
     pub fn flush(self) {
-        if let Some(traces) = self.traces {
-            if let Err(error) = traces.shutdown() {
-                tracing::debug!(%error, "the last spans were not sent");
-            }
+        if let Some(traces) = self.traces
+            && let Err(error) = traces.shutdown()
+        {
+            tracing::debug!(%error, "the last spans were not sent");
         }
     }
 }

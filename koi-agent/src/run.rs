@@ -59,7 +59,11 @@ pub async fn run(config_path: &Path) -> anyhow::Result<()> {
     let gpus = launcher.gpus().facts().context("look at the devices")?;
     let machine = machine(&desired_file, &gpus, &adopted);
     let agent_boot = new_nonce()?;
-    let spool = Spool::open(&config.state_dir.join("spool"), &agent_boot, SpoolLimits::default())?;
+    let spool = Spool::open(
+        &config.state_dir.join("spool"),
+        &agent_boot,
+        SpoolLimits::default(),
+    )?;
     let sink = TelemetrySink::new(spool);
     let facts = facts(&config, gpus, &launcher)?;
     let (host, events, observed) = Host::new(
@@ -86,8 +90,9 @@ pub async fn run(config_path: &Path) -> anyhow::Result<()> {
         sink,
         shutdown: shutdown.clone(),
     };
-    let (metrics_address, metrics) =
-        telemetry.serve_metrics(config.metrics_listen, shutdown.clone()).await?;
+    let (metrics_address, metrics) = telemetry
+        .serve_metrics(config.metrics_listen, shutdown.clone())
+        .await?;
     tracing::info!(host_id = %config.host, %metrics_address, "agent runs");
     let session = tokio::spawn(session.run());
     host.run().await;
@@ -116,7 +121,9 @@ pub async fn stop_engines(config_path: &Path) -> anyhow::Result<()> {
     }
     let all = async {
         for process in &running {
-            launcher.prove_exit(&process.meta.replica_id, Some(process)).await;
+            launcher
+                .prove_exit(&process.meta.replica_id, Some(process))
+                .await;
         }
     };
     tokio::time::timeout(STOP_LIMIT, all)
@@ -144,7 +151,11 @@ fn probe(config: &AgentConfig) -> anyhow::Result<Box<dyn GpuProbe>> {
     Ok(match config.gpu.probe {
         ProbeKind::Nvml => Box::new(nvml::start(Pace::default())?),
         ProbeKind::Sim => {
-            let folder = config.gpu.sim_dir.as_deref().context("gpu.sim_dir is needed")?;
+            let folder = config
+                .gpu
+                .sim_dir
+                .as_deref()
+                .context("gpu.sim_dir is needed")?;
             Box::new(SimProbe::open(folder)?)
         }
         ProbeKind::Cpu => Box::new(CpuProbe::open(&config.host)?),
@@ -161,7 +172,11 @@ fn engine_settings(config: &AgentConfig) -> anyhow::Result<EngineSettings> {
     let sim = engines.sim.then(|| {
         Ok::<_, anyhow::Error>(SimSettings {
             program: find_binary("koi-engine-sim")?,
-            gpu_dir: config.gpu.sim_dir.clone().context("gpu.sim_dir is needed for engines.sim")?,
+            gpu_dir: config
+                .gpu
+                .sim_dir
+                .clone()
+                .context("gpu.sim_dir is needed for engines.sim")?,
         })
     });
     Ok(EngineSettings {
@@ -192,7 +207,11 @@ fn launcher_without_engines(config: &AgentConfig) -> anyhow::Result<Launcher> {
         },
         address: config.advertise_address.to_string(),
         gpus: probe(config)?,
-        ports: Mutex::new(PortLedger::open(&ledger, first..=last, config.advertise_address)),
+        ports: Mutex::new(PortLedger::open(
+            &ledger,
+            first..=last,
+            config.advertise_address,
+        )),
         turn: tokio::sync::Mutex::new(()),
     })
 }
@@ -204,7 +223,9 @@ async fn launcher(config: &AgentConfig) -> anyhow::Result<Launcher> {
     launcher.engines = engine_settings(config)?;
     let cache = VersionCache::default();
     if let Some(sim) = &launcher.engines.sim {
-        let version = cache.of(&sim.program, &["--version"], VERSION_LIMIT).await?;
+        let version = cache
+            .of(&sim.program, &["--version"], VERSION_LIMIT)
+            .await?;
         launcher.versions.insert(EngineName::Sim, version);
     }
     if let Some(vllm) = &launcher.engines.vllm {
@@ -219,7 +240,10 @@ async fn launcher(config: &AgentConfig) -> anyhow::Result<Launcher> {
 /// Takes over what runs. Folders that say nothing usable are reported and left alone.
 async fn adopt(launcher: &Launcher) -> anyhow::Result<Vec<ReplicaProcess>> {
     let mut running = Vec::new();
-    for outcome in adopt_all(&launcher.supervision).await.context("look for running engines")? {
+    for outcome in adopt_all(&launcher.supervision)
+        .await
+        .context("look for running engines")?
+    {
         match outcome.found {
             Adopted::Running(process) | Adopted::Reshimmed(process) => running.push(*process),
             Adopted::Ended(meta, _) | Adopted::OtherBoot(meta) => launcher.forget(&meta.replica_id),
@@ -232,12 +256,19 @@ async fn adopt(launcher: &Launcher) -> anyhow::Result<Vec<ReplicaProcess>> {
 }
 
 fn machine(desired_file: &Path, gpus: &[GpuFacts], adopted: &[ReplicaProcess]) -> AgentMachine {
-    let cached: DesiredSet =
-        koi_shim::files::read_json(desired_file).ok().flatten().unwrap_or_default();
+    let cached: DesiredSet = koi_shim::files::read_json(desired_file)
+        .ok()
+        .flatten()
+        .unwrap_or_default();
     let replicas = adopted.iter().map(|p| {
         let label = |name: &str| p.meta.labels.get(name).cloned().unwrap_or_default();
         let args = label("engine_args").lines().map(str::to_owned).collect();
-        LocalReplica::adopted(p.meta.replica_id.clone(), p.meta.port, label("engine_version"), args)
+        LocalReplica::adopted(
+            p.meta.replica_id.clone(),
+            p.meta.port,
+            label("engine_version"),
+            args,
+        )
     });
     let uuids = gpus.iter().map(|g| g.uuid.clone()).collect();
     AgentMachine::new(AgentParams::default(), uuids, cached, replicas.collect())
@@ -248,10 +279,13 @@ fn facts(
     gpus: Vec<GpuFacts>,
     launcher: &Launcher,
 ) -> anyhow::Result<HostFacts> {
-    let engines = launcher.versions.iter().map(|(engine, version)| EngineInstall {
-        engine: *engine,
-        version: version.clone(),
-    });
+    let engines = launcher
+        .versions
+        .iter()
+        .map(|(engine, version)| EngineInstall {
+            engine: *engine,
+            version: version.clone(),
+        });
     let facts = HostFacts {
         host: config.host.clone(),
         environment: config.environment.parse()?,
@@ -266,7 +300,12 @@ fn facts(
         simulated: config.gpu.probe == ProbeKind::Sim,
     };
     facts.check().map_err(|problems| {
-        let lines = problems.iter().map(|p| format!("{}: {}", p.field, p.message));
-        anyhow::anyhow!("this host's facts are wrong: {}", lines.collect::<Vec<_>>().join("; "))
+        let lines = problems
+            .iter()
+            .map(|p| format!("{}: {}", p.field, p.message));
+        anyhow::anyhow!(
+            "this host's facts are wrong: {}",
+            lines.collect::<Vec<_>>().join("; ")
+        )
     })
 }

@@ -121,8 +121,7 @@ impl Session {
 
     async fn converse(&mut self) -> Result<(), StreamEnd> {
         let channel = self.connect().await?;
-        let mut client =
-            AgentsClient::new(channel).max_decoding_message_size(MAX_DESIRED_BYTES);
+        let mut client = AgentsClient::new(channel).max_decoding_message_size(MAX_DESIRED_BYTES);
         let (outbox, outbound) = mpsc::channel(OUTBOX);
         let hello = self.hello();
         queue(&outbox, hello).await?;
@@ -183,7 +182,11 @@ impl Session {
     async fn receive(&self, message: v1::ServerMessage) -> Option<v1::TelemetryAck> {
         match message.message {
             Some(FromServer::Welcome(welcome)) => {
-                tracing::info!(epoch = welcome.epoch, build = welcome.server_build_id, "connected");
+                tracing::info!(
+                    epoch = welcome.epoch,
+                    build = welcome.server_build_id,
+                    "connected"
+                );
                 None
             }
             Some(FromServer::Desired(set)) => {
@@ -192,7 +195,9 @@ impl Session {
                         send(&self.events, Event::Input(AgentInput::Desired(set))).await;
                     }
                     Err(problems) => {
-                        let lines = problems.iter().map(|p| format!("{}: {}", p.field, p.message));
+                        let lines = problems
+                            .iter()
+                            .map(|p| format!("{}: {}", p.field, p.message));
                         let lines = lines.collect::<Vec<_>>().join("; ");
                         tracing::error!(lines, "a desired set cannot be understood: ignored whole");
                     }
@@ -236,12 +241,14 @@ struct Outgoing {
 impl Outgoing {
     fn note(&mut self, message: &v1::AgentMessage) {
         if let Some(ToServer::Telemetry(batch)) = &message.message {
-            self.unacked.push_back((batch.agent_boot.clone(), batch.seq));
+            self.unacked
+                .push_back((batch.agent_boot.clone(), batch.seq));
         }
     }
 
     fn acked(&mut self, ack: &v1::TelemetryAck) {
-        self.unacked.retain(|(boot, seq)| *boot != ack.agent_boot || *seq > ack.seq);
+        self.unacked
+            .retain(|(boot, seq)| *boot != ack.agent_boot || *seq > ack.seq);
     }
 }
 
@@ -249,7 +256,9 @@ async fn queue(
     outbox: &mpsc::Sender<v1::AgentMessage>,
     message: ToServer,
 ) -> Result<(), StreamEnd> {
-    let message = v1::AgentMessage { message: Some(message) };
+    let message = v1::AgentMessage {
+        message: Some(message),
+    };
     outbox.send(message).await.map_err(|_| StreamEnd::Closed)
 }
 

@@ -43,17 +43,24 @@ impl TelemetrySink {
     }
 
     fn spool(&self) -> std::sync::MutexGuard<'_, Spool> {
-        self.spool.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        self.spool
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
     /// Keeps a window until the server has it.
     pub fn push(&self, window: Window, edges: &EdgesTable) {
-        let used = window.histograms.values().filter_map(|h| edges.get(h.edges));
+        let used = window
+            .histograms
+            .values()
+            .filter_map(|h| edges.get(h.edges));
         let edges = used.map(<[f64]>::to_vec).collect();
         let record = serde_json::to_vec(&Record { window, edges });
-        let pushed = record
-            .map_err(|e| e.to_string())
-            .and_then(|r| self.spool().push(&r, self.started.elapsed()).map_err(|e| e.to_string()));
+        let pushed = record.map_err(|e| e.to_string()).and_then(|r| {
+            self.spool()
+                .push(&r, self.started.elapsed())
+                .map_err(|e| e.to_string())
+        });
         match pushed {
             Ok(_) => self.news.notify_one(),
             Err(error) => tracing::error!(error, "a telemetry window was not kept"),
@@ -141,11 +148,17 @@ fn gap_message(gap: Gap) -> Option<v1::AgentMessage> {
     Some(message(ToServer::Telemetry(v1::Telemetry {
         agent_boot: gap.boot,
         seq: to,
-        gap: Some(v1::Gap { from_seq: gap.from, to_seq: to, n_lost: count.unwrap_or(0) }),
+        gap: Some(v1::Gap {
+            from_seq: gap.from,
+            to_seq: to,
+            n_lost: count.unwrap_or(0),
+        }),
         ..v1::Telemetry::default()
     })))
 }
 
 fn message(message: ToServer) -> v1::AgentMessage {
-    v1::AgentMessage { message: Some(message) }
+    v1::AgentMessage {
+        message: Some(message),
+    }
 }

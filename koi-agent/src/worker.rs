@@ -120,7 +120,11 @@ async fn watch(mut parts: Parts) {
     loop {
         if let Some(reason) = watch_one_shim(&parts).await {
             let id = parts.process.meta.replica_id.clone();
-            send(&parts.events, Event::Input(AgentInput::Exited { id, reason })).await;
+            send(
+                &parts.events,
+                Event::Input(AgentInput::Exited { id, reason }),
+            )
+            .await;
             return;
         }
         let supervision = &parts.launcher.supervision;
@@ -132,7 +136,11 @@ async fn watch(mut parts: Parts) {
             Adopted::Ended(meta, exit) => {
                 let reason = reason_of(&parts.process, &exit);
                 let id = meta.replica_id;
-                send(&parts.events, Event::Input(AgentInput::Exited { id, reason })).await;
+                send(
+                    &parts.events,
+                    Event::Input(AgentInput::Exited { id, reason }),
+                )
+                .await;
                 return;
             }
             other @ (Adopted::OtherBoot(_) | Adopted::Unresponsive(_) | Adopted::Unusable(_)) => {
@@ -155,7 +163,10 @@ async fn watch_one_shim(parts: &Parts) -> Option<String> {
                 if let Err(error) = parts.process.kill().await {
                     tracing::debug!(%error, "the shim did not take the kill");
                 }
-                return Some(format!("{} (pid {}) died", lost.member.name, lost.member.process.pid));
+                return Some(format!(
+                    "{} (pid {}) died",
+                    lost.member.name, lost.member.process.pid
+                ));
             }
             Ok(WatchEvent::Lost(_)) => {}
             Ok(WatchEvent::Exited(exit) | WatchEvent::Gone(exit)) => {
@@ -176,7 +187,12 @@ fn reason_of(process: &ReplicaProcess, exit: &ExitRecord) -> String {
     };
     let log = tail(&process.log_path(), TAIL_BYTES).unwrap_or_default();
     let class = classify(&log).name();
-    let lines: Vec<&str> = log.lines().rev().filter(|l| !l.trim().is_empty()).take(3).collect();
+    let lines: Vec<&str> = log
+        .lines()
+        .rev()
+        .filter(|l| !l.trim().is_empty())
+        .take(3)
+        .collect();
     let last = lines.into_iter().rev().collect::<Vec<_>>().join(" | ");
     format!("{status} ({class}): {}", escape(&last))
 }
@@ -195,12 +211,19 @@ impl Looker {
         let meta = &self.parts.process.meta;
         let Ok(ip) = meta.host.parse() else { return };
         let address = SocketAddr::new(ip, meta.port);
-        while probe_token(address, &meta.served_model_name, TOKEN_LIMIT).await.is_err() {
+        while probe_token(address, &meta.served_model_name, TOKEN_LIMIT)
+            .await
+            .is_err()
+        {
             tokio::time::sleep(TOKEN_PAUSE).await;
         }
         let id = meta.replica_id.clone();
         self.parts.ready.store(true, Ordering::Relaxed);
-        send(&self.parts.events, Event::Input(AgentInput::Ready(id.clone()))).await;
+        send(
+            &self.parts.events,
+            Event::Input(AgentInput::Ready(id.clone())),
+        )
+        .await;
         let mut windows = WindowBuilder::new(id, meta.served_model_name.clone());
         loop {
             self.look(address, &mut windows).await;
@@ -238,23 +261,34 @@ impl Looker {
     }
 
     fn gpus(&self) -> Vec<koi_core::gpu::GpuReading> {
-        let Ok(look) = self.parts.launcher.gpus().read() else { return Vec::new() };
+        let Ok(look) = self.parts.launcher.gpus().read() else {
+            return Vec::new();
+        };
         let own = &self.parts.process.meta.gpu_uuids;
-        look.readings.into_iter().filter(|r| own.contains(&r.uuid)).collect()
+        look.readings
+            .into_iter()
+            .filter(|r| own.contains(&r.uuid))
+            .collect()
     }
 
     async fn progress(&mut self, address: SocketAddr, page: &EnginePage) {
         let meta = self.parts.process.meta.clone();
         let sum = |pick: &dyn Fn(&koi_core::telemetry::sample::EngineSample) -> Option<f64>| {
-            let values: Vec<f64> =
-                page.of_model(&meta.served_model_name).filter_map(|(_, e)| pick(e)).collect();
+            let values: Vec<f64> = page
+                .of_model(&meta.served_model_name)
+                .filter_map(|(_, e)| pick(e))
+                .collect();
             (!values.is_empty()).then(|| values.iter().sum::<f64>())
         };
         let gauge = |series| sum(&move |e| e.gauges.get(&series).copied());
         let requests = gauge(GaugeSeries::RunningRequests)
             .zip(gauge(GaugeSeries::WaitingRequests))
             .map(|(running, waiting)| running + waiting);
-        let steps = sum(&|e| e.counters.get(&CounterSeries::Iterations).map(|n| *n as f64));
+        let steps = sum(&|e| {
+            e.counters
+                .get(&CounterSeries::Iterations)
+                .map(|n| *n as f64)
+        });
         if let (true, Some(n)) = (self.draining.load(Ordering::Relaxed), requests) {
             let in_flight = AgentInput::InFlight(meta.replica_id.clone(), n.round() as u64);
             send(&self.parts.events, Event::Input(in_flight)).await;
@@ -263,15 +297,28 @@ impl Looker {
         if self.samples.len() == MAX_SAMPLES {
             self.samples.pop_front();
         }
-        self.samples.push_back(ProgressSample { at: now, n_requests: requests, n_steps: steps });
+        self.samples.push_back(ProgressSample {
+            at: now,
+            n_requests: requests,
+            n_steps: steps,
+        });
         match judge(self.samples.make_contiguous(), self.probe, now, STALL_AFTER) {
             Progress::Suspect => {
-                let ok = probe_token(address, &meta.served_model_name, TOKEN_LIMIT).await.is_ok();
-                self.probe = Some(ProbeResult { at: self.started.elapsed(), ok });
+                let ok = probe_token(address, &meta.served_model_name, TOKEN_LIMIT)
+                    .await
+                    .is_ok();
+                self.probe = Some(ProbeResult {
+                    at: self.started.elapsed(),
+                    ok,
+                });
             }
             Progress::Hung => {
                 tracing::warn!(replica = %meta.replica_id, "hung: work waits, no engine step");
-                send(&self.parts.events, Event::Input(AgentInput::Hung(meta.replica_id))).await;
+                send(
+                    &self.parts.events,
+                    Event::Input(AgentInput::Hung(meta.replica_id)),
+                )
+                .await;
             }
             Progress::Healthy | Progress::Unknown => {}
         }

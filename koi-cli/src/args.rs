@@ -25,19 +25,51 @@ pub struct Cli {
 #[derive(Debug, Clone, Args)]
 pub struct Global {
     /// Server address [default: from <data-dir>/client.toml].
-    #[arg(long, global = true, env = "KOI_SERVER", value_name = "URL", help_heading = "Global options")]
+    #[arg(
+        long,
+        global = true,
+        env = "KOI_SERVER",
+        value_name = "URL",
+        help_heading = "Global options"
+    )]
     pub server: Option<String>,
     /// File with the bearer token [default: from <data-dir>/client.toml].
-    #[arg(long, global = true, env = "KOI_TOKEN_FILE", value_name = "FILE", help_heading = "Global options")]
+    #[arg(
+        long,
+        global = true,
+        env = "KOI_TOKEN_FILE",
+        value_name = "FILE",
+        help_heading = "Global options"
+    )]
     pub token_file: Option<PathBuf>,
     /// Certificate authority of an https server.
-    #[arg(long, global = true, env = "KOI_CA_FILE", value_name = "FILE", help_heading = "Global options")]
+    #[arg(
+        long,
+        global = true,
+        env = "KOI_CA_FILE",
+        value_name = "FILE",
+        help_heading = "Global options"
+    )]
     pub ca_file: Option<PathBuf>,
     /// Folder of the dev cluster [default: /var/lib/koi for root, else $XDG_DATA_HOME/koi].
-    #[arg(long, global = true, env = "KOI_DATA_DIR", value_name = "DIR", help_heading = "Global options")]
+    #[arg(
+        long,
+        global = true,
+        env = "KOI_DATA_DIR",
+        value_name = "DIR",
+        help_heading = "Global options"
+    )]
     pub data_dir: Option<PathBuf>,
     /// Form of the output.
-    #[arg(short, long, global = true, value_enum, default_value_t, value_name = "FORM", help_heading = "Global options")]
+    #[arg(
+        short,
+        long,
+        global = true,
+        value_enum,
+        default_value_t,
+        value_name = "FORM",
+        help_heading = "Global options"
+    )]
     pub output: Format,
     /// Seconds to wait for one answer.
     #[arg(long, global = true, default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=3600), value_name = "S", help_heading = "Global options")]
@@ -48,7 +80,9 @@ pub struct Global {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Run a whole dev cluster: database, server, agents, simulated GPUs, sample jobs and load.
-    #[command(after_help = "Example:\n  koi up\n  koi up --detach --data-dir /tmp/koi --trace chat=trace.csv")]
+    #[command(
+        after_help = "Example:\n  koi up\n  koi up --detach --data-dir /tmp/koi --trace chat=trace.csv"
+    )]
     Up(UpArgs),
     /// Stop the dev cluster and every process of it.
     #[command(after_help = "Example:\n  koi down")]
@@ -57,7 +91,9 @@ pub enum Command {
     #[command(after_help = "Example:\n  koi status\n  koi status -o json")]
     Status,
     /// Submit a job file (YAML or JSON); all of its problems are reported together.
-    #[command(after_help = "Example:\n  koi submit configs/jobs/chat.yaml\n  koi submit chat.yaml --set slo.p99_ttft_ms=800 --validate-only")]
+    #[command(
+        after_help = "Example:\n  koi submit configs/jobs/chat.yaml\n  koi submit chat.yaml --set slo.p99_ttft_ms=800 --validate-only"
+    )]
     Submit(SubmitArgs),
     /// List jobs.
     #[command(after_help = "Example:\n  koi jobs\n  koi jobs --all -o json")]
@@ -67,7 +103,9 @@ pub enum Command {
         all: bool,
     },
     /// Everything known about one job, plan, tick or node.
-    #[command(after_help = "Example:\n  koi inspect job chat\n  koi inspect plan latest\n  koi inspect tick 12 -o yaml")]
+    #[command(
+        after_help = "Example:\n  koi inspect job chat\n  koi inspect plan latest\n  koi inspect tick 12 -o yaml"
+    )]
     Inspect {
         /// Kind of thing.
         kind: Inspected,
@@ -131,7 +169,9 @@ pub enum Command {
         watch: bool,
     },
     /// Send requests to running jobs and time every answer; `koi load report` sums up.
-    #[command(after_help = "Example:\n  koi load --endpoints-dir /var/lib/koi/endpoints --job chat=configs/traces/chat.csv --rate 2\n  koi load report --minutes 10")]
+    #[command(
+        after_help = "Example:\n  koi load --endpoints-dir /var/lib/koi/endpoints --job chat=configs/traces/chat.csv --rate 2\n  koi load report --minutes 10"
+    )]
     Load(LoadArgs),
     /// Run a benchmark of koi-bench.
     #[command(disable_help_flag = true, after_help = "Example:\n  koi bench list")]
@@ -244,7 +284,12 @@ pub struct UpArgs {
 /// # Errors
 /// What would be right.
 pub fn parse_span(text: &str) -> Result<Duration, String> {
-    let bad = || format!("write a time such as 30s, 5m or 1h, got {:?}", text.chars().take(40).collect::<String>());
+    let bad = || {
+        format!(
+            "write a time such as 30s, 5m or 1h, got {:?}",
+            text.chars().take(40).collect::<String>()
+        )
+    };
     let (digits, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit()).ok_or_else(bad)?);
     let factor = match unit {
         "s" => 1,
@@ -252,7 +297,11 @@ pub fn parse_span(text: &str) -> Result<Duration, String> {
         "h" => 3600,
         _ => return Err(bad()),
     };
-    let seconds = digits.parse::<u64>().ok().and_then(|n| n.checked_mul(factor)).ok_or_else(bad)?;
+    let seconds = digits
+        .parse::<u64>()
+        .ok()
+        .and_then(|n| n.checked_mul(factor))
+        .ok_or_else(bad)?;
     if !(1..=86_400).contains(&seconds) {
         return Err("must be from 1s to 24h".to_owned());
     }
@@ -278,16 +327,34 @@ mod tests {
     fn every_command_has_an_example_that_parses() {
         let mut examples = vec![EXIT_CODES.to_owned()];
         walk(&Cli::command(), "koi", &mut |name, command| {
-            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
-            assert!(help.contains("Example:") && help.contains(name), "no example in `{name} --help`");
+            let help = command
+                .get_after_help()
+                .map(ToString::to_string)
+                .unwrap_or_default();
+            assert!(
+                help.contains("Example:") && help.contains(name),
+                "no example in `{name} --help`"
+            );
             examples.push(help);
         });
         assert!(examples.len() > 20);
-        let lines = examples.iter().flat_map(|e| e.lines()).filter_map(|l| l.strip_prefix("  koi "));
+        let lines = examples
+            .iter()
+            .flat_map(|e| e.lines())
+            .filter_map(|l| l.strip_prefix("  koi "));
         for line in lines {
-            let first = line.split(" && ").next().unwrap().split(" > ").next().unwrap();
+            let first = line
+                .split(" && ")
+                .next()
+                .unwrap()
+                .split(" > ")
+                .next()
+                .unwrap();
             let words = std::iter::once("koi".to_owned()).chain(words(first));
-            assert!(Cli::try_parse_from(words).is_ok(), "the example `koi {first}` does not parse");
+            assert!(
+                Cli::try_parse_from(words).is_ok(),
+                "the example `koi {first}` does not parse"
+            );
         }
     }
 
@@ -316,7 +383,16 @@ mod tests {
     fn spans_have_units_and_bounds() {
         assert_eq!(parse_span("30s"), Ok(Duration::from_secs(30)));
         assert_eq!(parse_span("5m"), Ok(Duration::from_secs(300)));
-        for bad in ["", "30", "0s", "25h", "-1s", "1e3s", "99999999999999999999h", "5 m"] {
+        for bad in [
+            "",
+            "30",
+            "0s",
+            "25h",
+            "-1s",
+            "1e3s",
+            "99999999999999999999h",
+            "5 m",
+        ] {
             assert!(parse_span(bad).is_err(), "{bad:?}");
         }
     }

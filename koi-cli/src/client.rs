@@ -56,7 +56,10 @@ impl Target {
     pub fn resolve(global: &Global) -> anyhow::Result<Self> {
         let data = DataDir::resolve(global.data_dir.as_deref());
         let settings = read_settings(&data.client_settings())?;
-        let server = global.server.clone().or_else(|| settings.as_ref().map(|s| s.server.clone()));
+        let server = global
+            .server
+            .clone()
+            .or_else(|| settings.as_ref().map(|s| s.server.clone()));
         let Some(server) = server else {
             let message = format!(
                 "no server is known: start one with `koi up`, or name yours with --server or KOI_SERVER ({} does not exist)",
@@ -67,12 +70,21 @@ impl Target {
         // The dev cluster's token is for the dev cluster's server only.
         let own = settings.as_ref().filter(|s| s.server == server);
         let below = |file: &PathBuf| data.path().join(file);
-        let token_file = global.token_file.clone().or_else(|| own.and_then(|s| s.token_file.as_ref().map(below)));
-        let ca_file = global.ca_file.clone().or_else(|| own.and_then(|s| s.ca_file.as_ref().map(below)));
+        let token_file = global
+            .token_file
+            .clone()
+            .or_else(|| own.and_then(|s| s.token_file.as_ref().map(below)));
+        let ca_file = global
+            .ca_file
+            .clone()
+            .or_else(|| own.and_then(|s| s.ca_file.as_ref().map(below)));
         Ok(Self {
             server,
             token: token_file.as_deref().map(read_token).transpose()?,
-            ca: ca_file.as_deref().map(std::fs::read_to_string).transpose()?,
+            ca: ca_file
+                .as_deref()
+                .map(std::fs::read_to_string)
+                .transpose()?,
             timeout: Duration::from_secs(u64::from(global.timeout_s)),
         })
     }
@@ -84,7 +96,9 @@ fn read_settings(path: &Path) -> anyhow::Result<Option<ClientSettings>> {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(e) => return Err(anyhow::anyhow!("read {}: {e}", path.display())),
     };
-    toml::from_str(&text).map(Some).map_err(|e| anyhow::anyhow!("{}: {e}", path.display()))
+    toml::from_str(&text)
+        .map(Some)
+        .map_err(|e| anyhow::anyhow!("{}: {e}", path.display()))
 }
 
 /// Puts the token into every call.
@@ -94,7 +108,9 @@ pub struct Bearer(Option<MetadataValue<Ascii>>);
 impl Interceptor for Bearer {
     fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
         if let Some(value) = &self.0 {
-            request.metadata_mut().insert("authorization", value.clone());
+            request
+                .metadata_mut()
+                .insert("authorization", value.clone());
         }
         Ok(request)
     }
@@ -131,9 +147,14 @@ impl Client {
         match endpoint.connect().await {
             Ok(channel) => {
                 let bearer = bearer(target)?;
-                Ok(Self { service: InterceptedService::new(channel, bearer), ..client })
+                Ok(Self {
+                    service: InterceptedService::new(channel, bearer),
+                    ..client
+                })
             }
-            Err(_) => Err(Failure::new(ExitCode::Unavailable, unreachable_server(&target.server)).into()),
+            Err(_) => {
+                Err(Failure::new(ExitCode::Unavailable, unreachable_server(&target.server)).into())
+            }
         }
     }
 
@@ -144,7 +165,10 @@ impl Client {
     pub fn lazy(target: &Target) -> anyhow::Result<Self> {
         let channel = endpoint(target)?.connect_lazy();
         let service = InterceptedService::new(channel, bearer(target)?);
-        Ok(Self { service, server: target.server.clone() })
+        Ok(Self {
+            service,
+            server: target.server.clone(),
+        })
     }
 
     services! {
@@ -167,13 +191,20 @@ impl Client {
     /// # Errors
     /// A [`Failure`].
     pub fn answer<T>(&self, result: Result<tonic::Response<T>, Status>) -> anyhow::Result<T> {
-        result.map(tonic::Response::into_inner).map_err(|s| Failure::from_status(&s, &self.server).into())
+        result
+            .map(tonic::Response::into_inner)
+            .map_err(|s| Failure::from_status(&s, &self.server).into())
     }
 }
 
 fn bearer(target: &Target) -> anyhow::Result<Bearer> {
-    let value = target.token.as_ref().map(|t| format!("Bearer {t}").parse::<MetadataValue<Ascii>>());
-    let mut value = value.transpose().map_err(|_| anyhow::anyhow!("the token has characters that no token has"))?;
+    let value = target
+        .token
+        .as_ref()
+        .map(|t| format!("Bearer {t}").parse::<MetadataValue<Ascii>>());
+    let mut value = value
+        .transpose()
+        .map_err(|_| anyhow::anyhow!("the token has characters that no token has"))?;
     if let Some(value) = &mut value {
         value.set_sensitive(true);
     }
@@ -182,7 +213,10 @@ fn bearer(target: &Target) -> anyhow::Result<Bearer> {
 
 fn endpoint(target: &Target) -> anyhow::Result<Endpoint> {
     let bad = |e: &dyn std::fmt::Display| {
-        let message = format!("{:?} is not a server address such as http://127.0.0.1:7410: {e}", target.server);
+        let message = format!(
+            "{:?} is not a server address such as http://127.0.0.1:7410: {e}",
+            target.server
+        );
         anyhow::Error::from(Failure::new(ExitCode::Invalid, message))
     };
     let mut endpoint = Endpoint::from_shared(target.server.clone())
@@ -229,12 +263,27 @@ mod tests {
     fn the_dev_clusters_token_goes_to_its_own_server_only() {
         let dir = std::env::temp_dir().join(format!("koi-client-{}", std::process::id()));
         std::fs::create_dir_all(&dir).unwrap();
-        assert!(Target::resolve(&global(&dir)).unwrap_err().to_string().contains("koi up"));
-        std::fs::write(dir.join("client.toml"), "server = \"http://127.0.0.1:1\"\ntoken_file = \"token\"\n").unwrap();
+        assert!(
+            Target::resolve(&global(&dir))
+                .unwrap_err()
+                .to_string()
+                .contains("koi up")
+        );
+        std::fs::write(
+            dir.join("client.toml"),
+            "server = \"http://127.0.0.1:1\"\ntoken_file = \"token\"\n",
+        )
+        .unwrap();
         std::fs::write(dir.join("token"), "secret\n").unwrap();
         let own = Target::resolve(&global(&dir)).unwrap();
-        assert_eq!((own.server.as_str(), own.token.as_deref()), ("http://127.0.0.1:1", Some("secret")));
-        let other = Global { server: Some("http://example.org:80".into()), ..global(&dir) };
+        assert_eq!(
+            (own.server.as_str(), own.token.as_deref()),
+            ("http://127.0.0.1:1", Some("secret"))
+        );
+        let other = Global {
+            server: Some("http://example.org:80".into()),
+            ..global(&dir)
+        };
         assert_eq!(Target::resolve(&other).unwrap().token, None);
         std::fs::remove_dir_all(&dir).unwrap();
     }

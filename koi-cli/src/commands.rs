@@ -37,7 +37,10 @@ pub(crate) struct Context {
 impl Context {
     async fn connect(global: &Global) -> anyhow::Result<Self> {
         let client = Client::connect(&Target::resolve(global)?).await?;
-        Ok(Self { client, format: global.output })
+        Ok(Self {
+            client,
+            format: global.output,
+        })
     }
 }
 
@@ -107,12 +110,19 @@ async fn version(global: &Global) -> anyhow::Result<()> {
     let server = server_build(global).await;
     let value = serde_json::json!({ "koi": BUILD_ID, "server": server });
     emit(global.output, &value, || {
-        format!("koi     {BUILD_ID}\nserver  {}", crate::output::escape(server.as_deref().unwrap_or("not reachable")))
+        format!(
+            "koi     {BUILD_ID}\nserver  {}",
+            crate::output::escape(server.as_deref().unwrap_or("not reachable"))
+        )
     })
 }
 
 async fn server_build(global: &Global) -> Option<String> {
     let client = Client::connect(&Target::resolve(global).ok()?).await.ok()?;
-    let reply = client.admin().get_status(koi_proto::v1::GetStatusRequest {}).await.ok()?;
+    let reply = client
+        .admin()
+        .get_status(koi_proto::v1::GetStatusRequest {})
+        .await
+        .ok()?;
     Some(reply.into_inner().build_id)
 }

@@ -52,15 +52,27 @@ impl Failure {
     /// A failure without field violations.
     #[must_use]
     pub fn new(code: ExitCode, message: impl Into<String>) -> Self {
-        Self { code, message: message.into(), violations: vec![] }
+        Self {
+            code,
+            message: message.into(),
+            violations: vec![],
+        }
     }
 
     /// Input that was refused, with every problem.
     #[must_use]
     pub fn invalid(what: &str, violations: Vec<FieldViolation>) -> Self {
-        let plural = if violations.len() == 1 { "problem" } else { "problems" };
+        let plural = if violations.len() == 1 {
+            "problem"
+        } else {
+            "problems"
+        };
         let message = format!("{what}: {} {plural}", violations.len());
-        Self { code: ExitCode::Invalid, message, violations }
+        Self {
+            code: ExitCode::Invalid,
+            message,
+            violations,
+        }
     }
 
     /// What a gRPC status means to the person at the terminal.
@@ -69,9 +81,14 @@ impl Failure {
         let code = exit_code(status.code());
         let message = match status.code() {
             Code::Unavailable | Code::Unknown if is_transport(status) => unreachable_server(server),
-            Code::DeadlineExceeded => format!("{server} did not answer in time; try again, or raise --timeout-s"),
+            Code::DeadlineExceeded => {
+                format!("{server} did not answer in time; try again, or raise --timeout-s")
+            }
             Code::Unauthenticated => {
-                format!("{server} refused the credential ({}); pass --token-file or run as the user of koi up", status.message())
+                format!(
+                    "{server} refused the credential ({}); pass --token-file or run as the user of koi up",
+                    status.message()
+                )
             }
             _ => status.message().to_owned(),
         };
@@ -80,9 +97,16 @@ impl Failure {
             .map(|bad| bad.field_violations)
             .unwrap_or_default()
             .into_iter()
-            .map(|v| FieldViolation { field: v.field, message: v.description })
+            .map(|v| FieldViolation {
+                field: v.field,
+                message: v.description,
+            })
             .collect();
-        Self { code, message, violations }
+        Self {
+            code,
+            message,
+            violations,
+        }
     }
 
     /// The message and one line per problem, safe for a terminal.
@@ -90,7 +114,11 @@ impl Failure {
     pub fn text(&self) -> String {
         let mut text = escape(&self.message);
         for v in &self.violations {
-            let field = if v.field.is_empty() { String::new() } else { format!("{}: ", escape(&v.field)) };
+            let field = if v.field.is_empty() {
+                String::new()
+            } else {
+                format!("{}: ", escape(&v.field))
+            };
             text.push_str(&format!("\n  {field}{}", escape(&v.message)));
         }
         text
@@ -100,23 +128,31 @@ impl Failure {
 /// The line for a server that does not answer.
 #[must_use]
 pub fn unreachable_server(server: &str) -> String {
-    format!("no server answers at {server}; start one with `koi up`, or name yours with --server or KOI_SERVER")
+    format!(
+        "no server answers at {server}; start one with `koi up`, or name yours with --server or KOI_SERVER"
+    )
 }
 
 fn is_transport(status: &Status) -> bool {
     let text = status.message();
-    status.code() == Code::Unavailable || text.contains("transport error") || text.contains("tcp connect error")
+    status.code() == Code::Unavailable
+        || text.contains("transport error")
+        || text.contains("tcp connect error")
 }
 
 fn exit_code(code: Code) -> ExitCode {
     match code {
         Code::InvalidArgument | Code::OutOfRange => ExitCode::Invalid,
         Code::NotFound => ExitCode::NotFound,
-        Code::Unavailable | Code::DeadlineExceeded | Code::ResourceExhausted => ExitCode::Unavailable,
+        Code::Unavailable | Code::DeadlineExceeded | Code::ResourceExhausted => {
+            ExitCode::Unavailable
+        }
         Code::PermissionDenied | Code::Unauthenticated => ExitCode::Denied,
         Code::AlreadyExists | Code::Aborted | Code::FailedPrecondition => ExitCode::Conflict,
         Code::Unknown => ExitCode::Unavailable,
-        Code::Ok | Code::Cancelled | Code::Unimplemented | Code::Internal | Code::DataLoss => ExitCode::Failed,
+        Code::Ok | Code::Cancelled | Code::Unimplemented | Code::Internal | Code::DataLoss => {
+            ExitCode::Failed
+        }
     }
 }
 
@@ -133,15 +169,22 @@ mod tests {
             WireViolation::new("slo.p99_ttft_ms", "must be above 0"),
             WireViolation::new("name", "evil \u{1b}[2J"),
         ]);
-        let status = Status::with_error_details(Code::InvalidArgument, "the job was refused", details);
+        let status =
+            Status::with_error_details(Code::InvalidArgument, "the job was refused", details);
         let failure = Failure::from_status(&status, "http://x");
         assert_eq!(failure.code, ExitCode::Invalid);
-        assert_eq!(failure.text(), "the job was refused\n  slo.p99_ttft_ms: must be above 0\n  name: evil \\u{1b}[2J");
+        assert_eq!(
+            failure.text(),
+            "the job was refused\n  slo.p99_ttft_ms: must be above 0\n  name: evil \\u{1b}[2J"
+        );
     }
 
     #[test]
     fn an_unreachable_server_says_what_to_do() {
-        let failure = Failure::from_status(&Status::unavailable("tcp connect error"), "http://127.0.0.1:1");
+        let failure = Failure::from_status(
+            &Status::unavailable("tcp connect error"),
+            "http://127.0.0.1:1",
+        );
         assert_eq!(failure.code, ExitCode::Unavailable);
         assert!(failure.message.contains("koi up"), "{}", failure.message);
     }

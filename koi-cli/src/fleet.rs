@@ -121,12 +121,17 @@ pub fn parse(text: &str) -> Result<Fleet, Vec<FieldViolation>> {
     let readers = top.sections("host", &mut bad);
     top.finish(&mut bad);
     if !(1..=MAX_HOSTS).contains(&readers.len()) {
-        bad.add("host", format!("has {} entries, must have 1 to {MAX_HOSTS}", readers.len()));
+        bad.add(
+            "host",
+            format!("has {} entries, must have 1 to {MAX_HOSTS}", readers.len()),
+        );
     }
     let mut hosts: Vec<FleetHost> = vec![];
     for reader in readers.into_iter().take(MAX_HOSTS) {
         let field = reader.field("name");
-        let Some(host) = host(reader, &gpu_models, &mut bad) else { continue };
+        let Some(host) = host(reader, &gpu_models, &mut bad) else {
+            continue;
+        };
         if hosts.iter().any(|h| h.host == host.host) {
             bad.add(field, format!("{} is the name of another host", host.host));
         }
@@ -149,7 +154,10 @@ fn positive(field: String, value: Option<f64>, max: f64, bad: &mut Violations) -
     if value.is_finite() && value > 0.0 && value <= max {
         return Some(value);
     }
-    bad.add(field, format!("must be a number above 0, at most {max}, got {value}"));
+    bad.add(
+        field,
+        format!("must be a number above 0, at most {max}, got {value}"),
+    );
     None
 }
 
@@ -160,14 +168,22 @@ fn gpu_model(mut r: Reader<'_>, bad: &mut Violations) -> Option<GpuModel> {
     let memory_mib = required(r.field("memory_mib"), memory, "MiB of one device", bad);
     let in_bounds = memory_mib.filter(|m| (256..=4 * MIB).contains(m));
     if let (Some(m), None) = (memory_mib, in_bounds) {
-        bad.add(r.field("memory_mib"), format!("must be from 256 to {} MiB, got {m}", 4 * MIB));
+        bad.add(
+            r.field("memory_mib"),
+            format!("must be from 256 to {} MiB, got {m}", 4 * MIB),
+        );
     }
     let limit = r.number("power_limit_w", bad);
     let power_limit_w = positive(r.field("power_limit_w"), limit, 10_000.0, bad);
     let idle = r.number("idle_power_w", bad);
     let idle_power_w = positive(r.field("idle_power_w"), idle, 10_000.0, bad);
     r.finish(bad);
-    Some(GpuModel { name: name?, memory_mib: in_bounds?, power_limit_w: power_limit_w?, idle_power_w: idle_power_w? })
+    Some(GpuModel {
+        name: name?,
+        memory_mib: in_bounds?,
+        power_limit_w: power_limit_w?,
+        idle_power_w: idle_power_w?,
+    })
 }
 
 fn host(
@@ -177,28 +193,56 @@ fn host(
 ) -> Option<FleetHost> {
     let name = r.text("name", bad);
     let name = required(r.field("name"), name, "1 to 63 of a-z, 0-9 and '-'", bad);
-    let host = name.and_then(|n| n.parse::<HostId>().map_err(|e| bad.add(r.field("name"), e.to_string())).ok());
+    let host = name.and_then(|n| {
+        n.parse::<HostId>()
+            .map_err(|e| bad.add(r.field("name"), e.to_string()))
+            .ok()
+    });
     let place = r.text("environment", bad);
-    let place = required(r.field("environment"), place, "market/cloud/region/zone/gpu_type", bad);
-    let environment =
-        place.and_then(|p| p.parse::<Environment>().map_err(|e| bad.add(r.field("environment"), e.to_string())).ok());
+    let place = required(
+        r.field("environment"),
+        place,
+        "market/cloud/region/zone/gpu_type",
+        bad,
+    );
+    let environment = place.and_then(|p| {
+        p.parse::<Environment>()
+            .map_err(|e| bad.add(r.field("environment"), e.to_string()))
+            .ok()
+    });
     let instance = r.text("instance_type", bad);
-    let instance_type = required(r.field("instance_type"), instance, "as its cloud names it", bad);
+    let instance_type = required(
+        r.field("instance_type"),
+        instance,
+        "as its cloud names it",
+        bad,
+    );
     let gpus: Option<u32> = r.whole("gpus", bad);
     let n_gpus = required(r.field("gpus"), gpus, "devices of the host", bad);
     let in_bounds = n_gpus.filter(|n| (1..=MAX_GPUS_PER_HOST as u32).contains(n));
     if let (Some(n), None) = (n_gpus, in_bounds) {
-        bad.add(r.field("gpus"), format!("must be from 1 to {MAX_GPUS_PER_HOST}, got {n}"));
+        bad.add(
+            r.field("gpus"),
+            format!("must be from 1 to {MAX_GPUS_PER_HOST}, got {n}"),
+        );
     }
     let nvlink = r.flag("nvlink", bad).unwrap_or(false);
     let price = price(&mut r, bad);
-    let gpu = environment.as_ref().and_then(|e| match gpu_models.get(&e.gpu_type) {
-        Some(model) => model.clone(),
-        None => {
-            bad.add(r.field("environment"), format!("names GPU type {}, which [gpu_types] does not describe", e.gpu_type));
-            None
-        }
-    });
+    let gpu = environment
+        .as_ref()
+        .and_then(|e| match gpu_models.get(&e.gpu_type) {
+            Some(model) => model.clone(),
+            None => {
+                bad.add(
+                    r.field("environment"),
+                    format!(
+                        "names GPU type {}, which [gpu_types] does not describe",
+                        e.gpu_type
+                    ),
+                );
+                None
+            }
+        });
     r.finish(bad);
     Some(FleetHost {
         host: host?,
@@ -215,9 +259,19 @@ fn price(r: &mut Reader<'_>, bad: &mut Violations) -> Option<Price> {
     let usd = r.number("price_usd_per_hour", bad);
     let usd_per_hour = positive(r.field("price_usd_per_hour"), usd, 10_000.0, bad);
     let source = r.text("price_source", bad);
-    let source = required(r.field("price_source"), source, "a price without its source is not a price", bad);
+    let source = required(
+        r.field("price_source"),
+        source,
+        "a price without its source is not a price",
+        bad,
+    );
     let date = r.text("price_date", bad);
-    let date = required(r.field("price_date"), date, "the date of the source, e.g. 2026-07-20", bad);
+    let date = required(
+        r.field("price_date"),
+        date,
+        "the date of the source, e.g. 2026-07-20",
+        bad,
+    );
     let is_date = |d: &String| {
         let parts: Vec<&str> = d.split('-').collect();
         let digits = parts.iter().all(|p| p.bytes().all(|c| c.is_ascii_digit()));
@@ -227,7 +281,11 @@ fn price(r: &mut Reader<'_>, bad: &mut Violations) -> Option<Price> {
     if let (Some(_), None) = (&date, &valid) {
         bad.add(r.field("price_date"), "must be a date such as 2026-07-20");
     }
-    Some(Price { usd_per_hour: usd_per_hour?, source: source?, date: valid? })
+    Some(Price {
+        usd_per_hour: usd_per_hour?,
+        source: source?,
+        date: valid?,
+    })
 }
 
 #[cfg(test)]
@@ -245,16 +303,28 @@ mod tests {
         let fleet = parse(DEMO).unwrap();
         assert_eq!(fleet.hosts.len(), 6);
         assert_eq!(fleet.hosts.iter().map(|h| h.n_gpus).sum::<u32>(), 32);
-        let types: BTreeSet<&str> = fleet.hosts.iter().map(|h| h.environment.gpu_type.as_str()).collect();
+        let types: BTreeSet<&str> = fleet
+            .hosts
+            .iter()
+            .map(|h| h.environment.gpu_type.as_str())
+            .collect();
         assert_eq!(types, BTreeSet::from(["A100", "H100", "L40S"]));
-        let places: BTreeSet<String> = fleet.hosts.iter().map(|h| h.environment.to_string()).collect();
+        let places: BTreeSet<String> = fleet
+            .hosts
+            .iter()
+            .map(|h| h.environment.to_string())
+            .collect();
         assert!(places.len() >= 3, "{places:?}");
         let markets: BTreeSet<Market> = fleet.hosts.iter().map(|h| h.environment.market).collect();
         assert_eq!(markets.len(), 2);
         let inventory = fleet.hosts[0].inventory();
         assert_eq!(inventory.gpus.len() as u32, fleet.hosts[0].n_gpus);
         assert_eq!(inventory.gpus[0].memory_bytes, 81_559 << 20);
-        assert!(inventory.gpus.iter().all(|g| g.uuid.bytes().all(|c| c.is_ascii_alphanumeric() || c == b'-')));
+        assert!(inventory.gpus.iter().all(|g| {
+            g.uuid
+                .bytes()
+                .all(|c| c.is_ascii_alphanumeric() || c == b'-')
+        }));
     }
 
     #[test]
@@ -307,13 +377,20 @@ mod tests {
             assert!(fields.contains(&field), "{field} in {problems:#?}");
         }
         assert_eq!(parse("host = []").unwrap_err().len(), 1);
-        assert!(parse("host = [").unwrap_err()[0].message.contains("TOML parse error"));
+        assert!(
+            parse("host = [").unwrap_err()[0]
+                .message
+                .contains("TOML parse error")
+        );
     }
 
     #[test]
     fn two_hosts_do_not_share_a_name() {
         let twice = DEMO.replace("name = \"h100-b\"", "name = \"h100-a\"");
         let problems = parse(&twice).unwrap_err();
-        assert_eq!((problems.len(), problems[0].field.as_str()), (1, "host[1].name"));
+        assert_eq!(
+            (problems.len(), problems[0].field.as_str()),
+            (1, "host[1].name")
+        );
     }
 }

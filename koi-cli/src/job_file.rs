@@ -41,7 +41,8 @@ pub struct JobFile {
 pub fn read(path: &Path, changes: &Changes<'_>, now: UtcMicros) -> anyhow::Result<JobFile> {
     let shown = path.display().to_string();
     let text = read_text(path, MAX_JOB_FILE_BYTES)?;
-    let mut document = parse(&text).map_err(|e| Failure::new(ExitCode::Invalid, format!("{shown}: {e}")))?;
+    let mut document =
+        parse(&text).map_err(|e| Failure::new(ExitCode::Invalid, format!("{shown}: {e}")))?;
     let mut bad = Violations::default();
     for change in changes.set {
         apply(&mut document, change, &mut bad);
@@ -49,7 +50,10 @@ pub fn read(path: &Path, changes: &Changes<'_>, now: UtcMicros) -> anyhow::Resul
     if let (Some(name), Some(map)) = (changes.name, document.as_object_mut()) {
         map.insert("name".to_owned(), Value::from(name));
     }
-    let folder = path.parent().filter(|_| path != Path::new("-")).unwrap_or(Path::new("."));
+    let folder = path
+        .parent()
+        .filter(|_| path != Path::new("-"))
+        .unwrap_or(Path::new("."));
     let config_problem = inline_config(&mut document, folder);
     let checked = check_document(&document, now);
     let mut problems = bad.into_vec();
@@ -64,7 +68,8 @@ pub fn read(path: &Path, changes: &Changes<'_>, now: UtcMicros) -> anyhow::Resul
         result => {
             // A config that could not be read is one problem, not also a missing one.
             let rest = result.err().unwrap_or_default();
-            let told = |v: &FieldViolation| config_problem.is_some() && v.field == "model.config_json";
+            let told =
+                |v: &FieldViolation| config_problem.is_some() && v.field == "model.config_json";
             problems.extend(rest.into_iter().filter(|v| !told(v)));
             Err(Failure::invalid(&shown, problems).into())
         }
@@ -91,7 +96,8 @@ pub fn read_text(path: &Path, max: usize) -> anyhow::Result<String> {
     if bytes.len() > max {
         return Err(fail(ExitCode::Invalid, format!("longer than {} KiB", max / 1024)).into());
     }
-    String::from_utf8(bytes).map_err(|_| fail(ExitCode::Invalid, "not UTF-8 text".to_owned()).into())
+    String::from_utf8(bytes)
+        .map_err(|_| fail(ExitCode::Invalid, "not UTF-8 text".to_owned()).into())
 }
 
 /// Parses YAML (of which JSON is a part). Numbers that are none keep their spelling, so that they are
@@ -114,16 +120,22 @@ fn to_json(yaml: serde_yaml_ng::Value) -> Result<Value, String> {
             Ok(Value::Number(json)) => Value::Number(json),
             _ => Value::String(n.to_string()),
         },
-        Yaml::Sequence(items) => Value::Array(items.into_iter().map(to_json).collect::<Result<_, _>>()?),
+        Yaml::Sequence(items) => {
+            Value::Array(items.into_iter().map(to_json).collect::<Result<_, _>>()?)
+        }
         Yaml::Mapping(map) => {
             let mut out = serde_json::Map::new();
             for (key, value) in map {
-                let Yaml::String(key) = key else { return Err(format!("keys must be texts, got {key:?}")) };
+                let Yaml::String(key) = key else {
+                    return Err(format!("keys must be texts, got {key:?}"));
+                };
                 out.insert(key, to_json(value)?);
             }
             Value::Object(out)
         }
-        Yaml::Tagged(tagged) => return Err(format!("tags such as {} mean nothing here", tagged.tag)),
+        Yaml::Tagged(tagged) => {
+            return Err(format!("tags such as {} mean nothing here", tagged.tag));
+        }
     })
 }
 
@@ -131,7 +143,10 @@ fn to_json(yaml: serde_yaml_ng::Value) -> Result<Value, String> {
 fn apply(document: &mut Value, change: &str, bad: &mut Violations) {
     let shown: String = change.chars().take(60).collect();
     let Some((path, text)) = change.split_once('=').filter(|(path, _)| !path.is_empty()) else {
-        bad.add("--set", format!("write FIELD=VALUE such as slo.p99_ttft_ms=800, got {shown:?}"));
+        bad.add(
+            "--set",
+            format!("write FIELD=VALUE such as slo.p99_ttft_ms=800, got {shown:?}"),
+        );
         return;
     };
     let Ok(value) = parse(text) else {
@@ -144,7 +159,10 @@ fn apply(document: &mut Value, change: &str, bad: &mut Violations) {
             *at = Value::Object(serde_json::Map::new());
         }
         let Some(map) = at.as_object_mut() else {
-            bad.add("--set", format!("{shown:?} goes below a field that has no fields"));
+            bad.add(
+                "--set",
+                format!("{shown:?} goes below a field that has no fields"),
+            );
             return;
         };
         at = map.entry(key).or_insert(Value::Null);
@@ -154,7 +172,12 @@ fn apply(document: &mut Value, change: &str, bad: &mut Violations) {
 
 /// Replaces `model.config`, a path, by `model.config_json`, the text behind it.
 fn inline_config(document: &mut Value, folder: &Path) -> Option<FieldViolation> {
-    let problem = |message: String| Some(FieldViolation { field: "model.config".to_owned(), message });
+    let problem = |message: String| {
+        Some(FieldViolation {
+            field: "model.config".to_owned(),
+            message,
+        })
+    };
     let model = document.get_mut("model")?.as_object_mut()?;
     let config = model.remove("config")?;
     let Value::String(config) = config else {
@@ -185,7 +208,15 @@ mod tests {
 
     fn failure(path: &Path, set: &[&str]) -> Failure {
         let set: Vec<String> = set.iter().map(|s| (*s).to_owned()).collect();
-        let error = read(path, &Changes { set: &set, name: None }, NOW).unwrap_err();
+        let error = read(
+            path,
+            &Changes {
+                set: &set,
+                name: None,
+            },
+            NOW,
+        )
+        .unwrap_err();
         error.downcast::<Failure>().unwrap()
     }
 
@@ -194,7 +225,8 @@ mod tests {
         let mut names = vec![];
         for entry in std::fs::read_dir(configs().join("jobs")).unwrap() {
             let path = entry.unwrap().path();
-            let file = read(&path, &Changes::default(), NOW).unwrap_or_else(|e| panic!("{}: {e:?}", path.display()));
+            let file = read(&path, &Changes::default(), NOW)
+                .unwrap_or_else(|e| panic!("{}: {e:?}", path.display()));
             names.push(file.spec.name.to_string());
         }
         names.sort();
@@ -204,12 +236,31 @@ mod tests {
     #[test]
     fn set_and_name_replace_fields() {
         let chat = configs().join("jobs/chat.yaml");
-        let set = ["slo.p99_ttft_ms=800".to_owned(), "constraints.denied_gpu_types=[L40S]".to_owned()];
-        let file = read(&chat, &Changes { set: &set, name: Some("chat-2") }, NOW).unwrap();
+        let set = [
+            "slo.p99_ttft_ms=800".to_owned(),
+            "constraints.denied_gpu_types=[L40S]".to_owned(),
+        ];
+        let file = read(
+            &chat,
+            &Changes {
+                set: &set,
+                name: Some("chat-2"),
+            },
+            NOW,
+        )
+        .unwrap();
         assert_eq!(file.spec.name.as_str(), "chat-2");
         assert_eq!(file.draft.slo.p99_ttft_ms, Some(800.0));
         assert!(file.spec.constraints.denied_gpu_types.contains("L40S"));
-        let bad = failure(&chat, &["slo.p99_ttft_ms", "name.x=1", "slo.p99_ttft_ms=.nan", "priority=-1"]);
+        let bad = failure(
+            &chat,
+            &[
+                "slo.p99_ttft_ms",
+                "name.x=1",
+                "slo.p99_ttft_ms=.nan",
+                "priority=-1",
+            ],
+        );
         assert_eq!(bad.violations.len(), 4, "{bad:?}");
         assert_eq!(bad.code, ExitCode::Invalid);
     }
@@ -224,7 +275,13 @@ mod tests {
         std::fs::write(&path, text).unwrap();
         let bad = failure(&path, &[]);
         let fields: Vec<&str> = bad.violations.iter().map(|v| v.field.as_str()).collect();
-        for field in ["name", "model.id", "model.config", "workload.arrival_rate_rps", "slo.p99_ttft_ms"] {
+        for field in [
+            "name",
+            "model.id",
+            "model.config",
+            "workload.arrival_rate_rps",
+            "slo.p99_ttft_ms",
+        ] {
             assert!(fields.contains(&field), "{field} in {fields:?}");
         }
         assert_eq!(fields.len(), 5, "{fields:?}");
@@ -233,8 +290,15 @@ mod tests {
         std::fs::write(&path, "name: [unclosed").unwrap();
         assert_eq!(failure(&path, &[]).code, ExitCode::Invalid);
         std::fs::write(&path, "a: &a [x,x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b,*b]\nd: &d [*c,*c,*c,*c,*c,*c,*c,*c,*c]\ne: &e [*d,*d,*d,*d,*d,*d,*d,*d,*d]\nf: [*e,*e,*e,*e,*e,*e,*e,*e,*e]\ng: [*e,*e,*e,*e,*e,*e,*e,*e,*e]\n").unwrap();
-        assert_eq!(failure(&path, &[]).code, ExitCode::Invalid, "a bomb of aliases ends");
-        assert_eq!(failure(&dir.join("none.yaml"), &[]).code, ExitCode::NotFound);
+        assert_eq!(
+            failure(&path, &[]).code,
+            ExitCode::Invalid,
+            "a bomb of aliases ends"
+        );
+        assert_eq!(
+            failure(&dir.join("none.yaml"), &[]).code,
+            ExitCode::NotFound
+        );
         std::fs::remove_dir_all(&dir).unwrap();
     }
 }

@@ -41,7 +41,9 @@ pub fn main_with(args: impl IntoIterator<Item = OsString>) -> ExitCode {
 }
 
 fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
-    Ok(tokio::runtime::Builder::new_current_thread().enable_all().build()?)
+    Ok(tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?)
 }
 
 /// Prints an error with its whole chain, once, and returns its exit code.

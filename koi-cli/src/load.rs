@@ -42,7 +42,10 @@ pub async fn run(global: &Global, args: LoadArgs) -> anyhow::Result<()> {
         return report::run(global.output, &folder, report);
     }
     let jobs = settings::resolve(&args)?;
-    let endpoints = args.endpoints_dir.clone().unwrap_or_else(|| data.endpoints());
+    let endpoints = args
+        .endpoints_dir
+        .clone()
+        .unwrap_or_else(|| data.endpoints());
     let out = args.out.clone().unwrap_or_else(|| data.load());
     std::fs::create_dir_all(&out)?;
     let stop = CancellationToken::new();
@@ -52,7 +55,9 @@ pub async fn run(global: &Global, args: LoadArgs) -> anyhow::Result<()> {
         drive.start(&mut tasks, &stop);
     }
     complain(&format!("sending; results in {}", out.display()));
-    let deadline = args.seconds.map(|s| std::time::Duration::from_secs(u64::from(s)));
+    let deadline = args
+        .seconds
+        .map(|s| std::time::Duration::from_secs(u64::from(s)));
     wait(deadline).await?;
     stop.cancel();
     while tasks.join_next().await.is_some() {}
@@ -62,7 +67,10 @@ pub async fn run(global: &Global, args: LoadArgs) -> anyhow::Result<()> {
 /// Until the time is over, or somebody interrupts.
 async fn wait(limit: Option<std::time::Duration>) -> anyhow::Result<()> {
     use tokio::signal::unix::{SignalKind, signal};
-    let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    let (mut interrupt, mut terminate) = (
+        signal(SignalKind::interrupt())?,
+        signal(SignalKind::terminate())?,
+    );
     let over = async {
         match limit {
             Some(limit) => tokio::time::sleep(limit).await,

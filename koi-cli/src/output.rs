@@ -83,11 +83,17 @@ impl Grid {
 ///
 /// # Errors
 /// When the value cannot be serialised or standard output is closed.
-pub fn emit(format: Format, value: &impl Serialize, people: impl FnOnce() -> String) -> anyhow::Result<()> {
+pub fn emit(
+    format: Format,
+    value: &impl Serialize,
+    people: impl FnOnce() -> String,
+) -> anyhow::Result<()> {
     match format {
         Format::Table => print(&people()),
         // Through a Value, so that maps come out in a fixed order.
-        Format::Json => print(&serde_json::to_string_pretty(&serde_json::to_value(value)?)?),
+        Format::Json => print(&serde_json::to_string_pretty(&serde_json::to_value(
+            value,
+        )?)?),
         Format::Yaml => print(serde_yaml_ng::to_string(&serde_json::to_value(value)?)?.trim_end()),
     }
 }
@@ -113,14 +119,18 @@ pub fn complain(text: &str) {
 /// True when the reader of standard output has gone, as in `koi jobs | head -1`.
 #[must_use]
 pub fn is_broken_pipe(error: &anyhow::Error) -> bool {
-    let io = error.chain().find_map(|e| e.downcast_ref::<std::io::Error>());
+    let io = error
+        .chain()
+        .find_map(|e| e.downcast_ref::<std::io::Error>());
     io.is_some_and(|e| e.kind() == std::io::ErrorKind::BrokenPipe)
 }
 
 /// A number with so many digits after the point, or a dash when absent.
 #[must_use]
 pub fn number(value: Option<f64>, digits: usize) -> String {
-    value.filter(|v| v.is_finite()).map_or_else(|| "-".to_owned(), |v| format!("{v:.digits$}"))
+    value
+        .filter(|v| v.is_finite())
+        .map_or_else(|| "-".to_owned(), |v| format!("{v:.digits$}"))
 }
 
 /// A span in the largest fitting unit: `42s`, `7m`, `3h`, `2d`.
@@ -139,13 +149,19 @@ pub fn span(seconds: f64) -> String {
 /// How long ago a moment was, in the form of [`span`].
 #[must_use]
 pub fn age(at_us: i64) -> String {
-    if at_us == 0 { "-".to_owned() } else { span((now_us() - at_us) as f64 / 1e6) }
+    if at_us == 0 {
+        "-".to_owned()
+    } else {
+        span((now_us() - at_us) as f64 / 1e6)
+    }
 }
 
 /// Microseconds since the Unix epoch.
 #[must_use]
 pub fn now_us() -> i64 {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    let since = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .unwrap_or_default();
     i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
 }
 
@@ -167,8 +183,14 @@ mod tests {
 
     #[test]
     fn absent_is_a_dash_and_never_zero() {
-        assert_eq!((number(None, 2), number(Some(f64::NAN), 1)), ("-".to_owned(), "-".to_owned()));
+        assert_eq!(
+            (number(None, 2), number(Some(f64::NAN), 1)),
+            ("-".to_owned(), "-".to_owned())
+        );
         assert_eq!(number(Some(1.005), 1), "1.0");
-        assert_eq!((span(59.6), span(600.0), span(1e6)), ("60s".to_owned(), "10m".to_owned(), "12d".to_owned()));
+        assert_eq!(
+            (span(59.6), span(600.0), span(1e6)),
+            ("60s".to_owned(), "10m".to_owned(), "12d".to_owned())
+        );
     }
 }

@@ -16,7 +16,9 @@ impl DataDir {
                 return PathBuf::from("/var/lib/koi");
             }
             let home = || std::env::var_os("HOME").map(|h| PathBuf::from(h).join(".local/share"));
-            let data = std::env::var_os("XDG_DATA_HOME").map(PathBuf::from).or_else(home);
+            let data = std::env::var_os("XDG_DATA_HOME")
+                .map(PathBuf::from)
+                .or_else(home);
             data.unwrap_or_else(|| PathBuf::from(".")).join("koi")
         });
         Self(std::path::absolute(&path).unwrap_or(path))
@@ -78,8 +80,15 @@ pub fn shipped(relative: &str) -> PathBuf {
     let asked = std::env::var_os("KOI_CONFIGS_DIR").map(PathBuf::from);
     let here = std::env::current_dir().ok().map(|d| d.join("configs"));
     let exe = std::env::current_exe().ok();
-    let above = exe.iter().flat_map(|e| e.ancestors().skip(1).take(5).map(|d| d.join("configs")));
-    let found = asked.into_iter().chain(here).chain(above).map(|c| c.join(relative)).find(|p| p.exists());
+    let above = exe
+        .iter()
+        .flat_map(|e| e.ancestors().skip(1).take(5).map(|d| d.join("configs")));
+    let found = asked
+        .into_iter()
+        .chain(here)
+        .chain(above)
+        .map(|c| c.join(relative))
+        .find(|p| p.exists());
     found.unwrap_or_else(|| Path::new("configs").join(relative))
 }
 

@@ -63,7 +63,8 @@ pub fn write_whole(path: &Path, bytes: &[u8], mode: u32) -> anyhow::Result<()> {
         .mode(mode)
         .open(beside)
         .with_context(context)?;
-    file.set_permissions(std::fs::Permissions::from_mode(mode)).with_context(context)?;
+    file.set_permissions(std::fs::Permissions::from_mode(mode))
+        .with_context(context)?;
     file.write_all(bytes).with_context(context)?;
     std::fs::rename(beside, path).with_context(context)
 }
@@ -73,10 +74,16 @@ pub fn write_whole(path: &Path, bytes: &[u8], mode: u32) -> anyhow::Result<()> {
 /// # Errors
 /// When the file cannot be read or holds something else.
 pub fn read_token(path: &Path) -> anyhow::Result<String> {
-    let text = std::fs::read_to_string(path).with_context(|| format!("read token file {}", path.display()))?;
+    let text = std::fs::read_to_string(path)
+        .with_context(|| format!("read token file {}", path.display()))?;
     let token = text.trim();
-    let plain = !token.is_empty() && token.len() <= 512 && token.bytes().all(|c| c.is_ascii_graphic());
-    anyhow::ensure!(plain, "{} holds no token: one line of printable characters expected", path.display());
+    let plain =
+        !token.is_empty() && token.len() <= 512 && token.bytes().all(|c| c.is_ascii_graphic());
+    anyhow::ensure!(
+        plain,
+        "{} holds no token: one line of printable characters expected",
+        path.display()
+    );
     Ok(token.to_owned())
 }
 
@@ -93,14 +100,20 @@ mod tests {
         bytes[30..].copy_from_slice(&62_u16.to_be_bytes());
         assert_eq!(base62(&bytes), format!("{}10", "0".repeat(41)));
         // 2^256 − 1 in base 62, from an arbitrary-precision calculator.
-        assert_eq!(base62(&[255; TOKEN_BYTES]), "yhjskwdA6OZ1AL1YmHWZWm8LLG7HjnuCA2j5rOw8Xp1");
+        assert_eq!(
+            base62(&[255; TOKEN_BYTES]),
+            "yhjskwdA6OZ1AL1YmHWZWm8LLG7HjnuCA2j5rOw8Xp1"
+        );
     }
 
     #[test]
     fn tokens_differ_and_are_plain() {
         let (a, b) = (new_token().unwrap(), new_token().unwrap());
         assert_ne!(a, b);
-        assert!(a.len() == 43 && a.bytes().all(|c| c.is_ascii_alphanumeric()), "{a}");
+        assert!(
+            a.len() == 43 && a.bytes().all(|c| c.is_ascii_alphanumeric()),
+            "{a}"
+        );
     }
 
     #[test]

@@ -66,7 +66,11 @@ pub async fn down(global: &Global) -> anyhow::Result<()> {
 /// SIGINT or SIGTERM.
 async fn interrupted() {
     use tokio::signal::unix::{SignalKind, signal};
-    let kinds = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()];
+    let kinds = [
+        SignalKind::interrupt(),
+        SignalKind::terminate(),
+        SignalKind::hangup(),
+    ];
     let mut waits = tokio::task::JoinSet::new();
     for kind in kinds {
         // Without a handler the default action ends the process, which is what was asked for.

@@ -142,7 +142,14 @@ impl AgentMachine {
         adopted: Vec<LocalReplica>,
     ) -> Self {
         let replicas = adopted.into_iter().map(|r| (r.id.clone(), r)).collect();
-        Self { params, gpu_uuids, desired: cached, confirmed: false, replicas, refusal: None }
+        Self {
+            params,
+            gpu_uuids,
+            desired: cached,
+            confirmed: false,
+            replicas,
+            refusal: None,
+        }
     }
 
     /// Highest version made durable.
@@ -180,7 +187,12 @@ impl AgentMachine {
         let mut effects = Vec::new();
         match input {
             AgentInput::Desired(set) => self.accept(set, &mut effects),
-            AgentInput::Launched { id, port, engine_version, engine_args } => {
+            AgentInput::Launched {
+                id,
+                port,
+                engine_version,
+                engine_args,
+            } => {
                 self.with(&id, |r| r.launched(now, port, engine_version, engine_args));
             }
             AgentInput::LaunchFailed { id, reason, fatal } => {
@@ -193,8 +205,13 @@ impl AgentMachine {
                 effects.push(AgentEffect::ProveExit(id));
             }
             AgentInput::Hung(id) => {
-                self.with(&id, |r| r.exited("hung: work waits, no engine step".to_owned()));
-                effects.push(AgentEffect::Terminate { id: id.clone(), grace_s: 0 });
+                self.with(&id, |r| {
+                    r.exited("hung: work waits, no engine step".to_owned())
+                });
+                effects.push(AgentEffect::Terminate {
+                    id: id.clone(),
+                    grace_s: 0,
+                });
                 effects.push(AgentEffect::ProveExit(id));
             }
             AgentInput::InFlight(id, n) => self.with(&id, |r| r.in_flight = Some(n)),
@@ -245,10 +262,16 @@ impl AgentMachine {
         for replica in &set.replicas {
             for uuid in &replica.gpu_uuids {
                 if !self.gpu_uuids.contains(uuid) {
-                    return Err(format!("{} wants device {uuid}, which is not here", replica.id));
+                    return Err(format!(
+                        "{} wants device {uuid}, which is not here",
+                        replica.id
+                    ));
                 }
                 if let Some(other) = used.insert(uuid, &replica.id) {
-                    return Err(format!("{} and {other} both want device {uuid}", replica.id));
+                    return Err(format!(
+                        "{} and {other} both want device {uuid}",
+                        replica.id
+                    ));
                 }
             }
         }
@@ -260,8 +283,12 @@ impl AgentMachine {
             self.add_wanted(now);
             self.drop_unwanted(effects);
         }
-        let wanted: BTreeMap<ReplicaId, DesiredReplica> =
-            self.desired.replicas.iter().map(|r| (r.id.clone(), r.clone())).collect();
+        let wanted: BTreeMap<ReplicaId, DesiredReplica> = self
+            .desired
+            .replicas
+            .iter()
+            .map(|r| (r.id.clone(), r.clone()))
+            .collect();
         for (id, replica) in &mut self.replicas {
             let want = wanted.get(id);
             let drain = match want {
@@ -314,10 +341,18 @@ fn drain_step(
             replica.stage = Stage::Stopping;
             effects.push(AgentEffect::ProveExit(replica.id.clone()));
         }
-        Stage::Launching { .. } => replica.stage = Stage::Draining { since: now, wait: false },
+        Stage::Launching { .. } => {
+            replica.stage = Stage::Draining {
+                since: now,
+                wait: false,
+            }
+        }
         Stage::Ready => {
             replica.in_flight = None;
-            replica.stage = Stage::Draining { since: now, wait: true };
+            replica.stage = Stage::Draining {
+                since: now,
+                wait: true,
+            };
         }
         Stage::Draining { since, wait } => {
             let idle = replica.in_flight == Some(0);
@@ -325,7 +360,10 @@ fn drain_step(
             if !wait || idle || over {
                 replica.stage = Stage::Stopping;
                 let id = replica.id.clone();
-                effects.push(AgentEffect::Terminate { id: id.clone(), grace_s: stop_grace_s });
+                effects.push(AgentEffect::Terminate {
+                    id: id.clone(),
+                    grace_s: stop_grace_s,
+                });
                 effects.push(AgentEffect::ProveExit(id));
             }
         }
@@ -353,7 +391,10 @@ fn serve_step(
         {
             replica.give_up("not ready by its start deadline");
             let id = replica.id.clone();
-            effects.push(AgentEffect::Terminate { id: id.clone(), grace_s: 0 });
+            effects.push(AgentEffect::Terminate {
+                id: id.clone(),
+                grace_s: 0,
+            });
             effects.push(AgentEffect::ProveExit(id));
         }
         Stage::Stopped => replica.stage = Stage::Pending { not_before: now },

@@ -32,7 +32,9 @@ impl Market {
     /// The market of this name.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
-        [Self::Reserved, Self::OnDemand, Self::Spot].into_iter().find(|m| m.name() == name)
+        [Self::Reserved, Self::OnDemand, Self::Spot]
+            .into_iter()
+            .find(|m| m.name() == name)
     }
 }
 
@@ -54,7 +56,9 @@ pub struct Environment {
 
 /// The text is not an environment.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{text:?} is not an environment: write market/cloud/region/zone/gpu_type, market one of reserved, on_demand, spot; parts of letters, digits, '-', '_' and '.'")]
+#[error(
+    "{text:?} is not an environment: write market/cloud/region/zone/gpu_type, market one of reserved, on_demand, spot; parts of letters, digits, '-', '_' and '.'"
+)]
 pub struct NotAnEnvironment {
     /// What was offered, cut to 200 characters.
     pub text: String,
@@ -62,16 +66,25 @@ pub struct NotAnEnvironment {
 
 fn is_part(part: &str) -> bool {
     (1..=63).contains(&part.len())
-        && part.bytes().all(|c| c.is_ascii_alphanumeric() || matches!(c, b'-' | b'_' | b'.'))
+        && part
+            .bytes()
+            .all(|c| c.is_ascii_alphanumeric() || matches!(c, b'-' | b'_' | b'.'))
 }
 
 impl FromStr for Environment {
     type Err = NotAnEnvironment;
     fn from_str(text: &str) -> Result<Self, NotAnEnvironment> {
-        let bad = || NotAnEnvironment { text: text.chars().take(200).collect() };
+        let bad = || NotAnEnvironment {
+            text: text.chars().take(200).collect(),
+        };
         let parts: Vec<&str> = text.split('/').collect();
-        let [market, cloud, region, zone, gpu_type] = parts.as_slice() else { return Err(bad()) };
-        if ![cloud, region, zone, gpu_type].into_iter().all(|p| is_part(p)) {
+        let [market, cloud, region, zone, gpu_type] = parts.as_slice() else {
+            return Err(bad());
+        };
+        if ![cloud, region, zone, gpu_type]
+            .into_iter()
+            .all(|p| is_part(p))
+        {
             return Err(bad());
         }
         Ok(Self {
@@ -86,14 +99,27 @@ impl FromStr for Environment {
 
 impl fmt::Display for Environment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { market, cloud, region, zone, gpu_type } = self;
+        let Self {
+            market,
+            cloud,
+            region,
+            zone,
+            gpu_type,
+        } = self;
         write!(f, "{}/{cloud}/{region}/{zone}/{gpu_type}", market.name())
     }
 }
 
 impl Serialize for Environment {
     fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
-        [self.market.name(), &self.cloud, &self.region, &self.zone, &self.gpu_type].serialize(s)
+        [
+            self.market.name(),
+            &self.cloud,
+            &self.region,
+            &self.zone,
+            &self.gpu_type,
+        ]
+        .serialize(s)
     }
 }
 

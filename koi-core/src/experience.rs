@@ -70,20 +70,36 @@ impl Experience {
     /// The narrowest residual set that is large enough, else the widest there is.
     #[must_use]
     pub fn residuals(&self, mechanism: Option<&str>, gpu: &str, outcome: Outcome) -> &[f64] {
-        let keys = [format!("{}|{gpu}", mechanism.unwrap_or("none")), gpu.to_owned(), String::new()];
-        let sets = || keys.iter().filter_map(|key| self.residuals.get(key)?.get(&outcome));
+        let keys = [
+            format!("{}|{gpu}", mechanism.unwrap_or("none")),
+            gpu.to_owned(),
+            String::new(),
+        ];
+        let sets = || {
+            keys.iter()
+                .filter_map(|key| self.residuals.get(key)?.get(&outcome))
+        };
         sets()
             .find(|set| set.len() >= MIN_POOL)
-            .or_else(|| sets().last())
+            .or_else(|| sets().next_back())
             .map_or(&[], Vec::as_slice)
     }
 
     /// Outcomes of similar past deployments: same class of job and model, then same class of job,
     /// then all; wider while there are fewer than five.
     #[must_use]
-    pub fn similar(&self, class: JobClass, model_class: crate::model::ModelClass) -> Vec<OutcomeValues> {
+    pub fn similar(
+        &self,
+        class: JobClass,
+        model_class: crate::model::ModelClass,
+    ) -> Vec<OutcomeValues> {
         let pick = |keep: &dyn Fn(&PastOutcome) -> bool| -> Vec<OutcomeValues> {
-            let newest = self.outcomes.iter().rev().filter(|p| keep(p)).take(MAX_RESIDUALS);
+            let newest = self
+                .outcomes
+                .iter()
+                .rev()
+                .filter(|p| keep(p))
+                .take(MAX_RESIDUALS);
             newest.map(|p| p.outcomes).collect()
         };
         let same_class = |p: &PastOutcome| p.class == Some(class);
@@ -92,7 +108,11 @@ impl Experience {
             return narrow;
         }
         let wider = pick(&|p| same_class(p));
-        if wider.len() >= 5 { wider } else { pick(&|_| true) }
+        if wider.len() >= 5 {
+            wider
+        } else {
+            pick(&|_| true)
+        }
     }
 }
 

@@ -67,7 +67,13 @@ impl HostFacts {
     pub fn check(self) -> Result<Self, Vec<FieldViolation>> {
         let mut bad = Violations::default();
         if self.gpus.len() > MAX_GPUS_PER_HOST {
-            bad.add("gpus", format!("{} devices claimed, at most {MAX_GPUS_PER_HOST}", self.gpus.len()));
+            bad.add(
+                "gpus",
+                format!(
+                    "{} devices claimed, at most {MAX_GPUS_PER_HOST}",
+                    self.gpus.len()
+                ),
+            );
         }
         let mut uuids: Vec<&str> = self.gpus.iter().map(|g| g.uuid.as_str()).collect();
         uuids.sort_unstable();
@@ -77,19 +83,31 @@ impl HostFacts {
         for (i, gpu) in self.gpus.iter().enumerate() {
             let plain = |c: u8| c.is_ascii_alphanumeric() || c == b'-';
             if gpu.uuid.is_empty() || gpu.uuid.len() > 80 || !gpu.uuid.bytes().all(plain) {
-                bad.add(format!("gpus[{i}].uuid"), "must be 1 to 80 letters, digits or '-'");
+                bad.add(
+                    format!("gpus[{i}].uuid"),
+                    "must be 1 to 80 letters, digits or '-'",
+                );
             }
             if !(1 << 28..=1 << 42).contains(&gpu.memory_bytes) {
-                bad.add(format!("gpus[{i}].memory_bytes"), "must be between 256 MiB and 4 TiB");
+                bad.add(
+                    format!("gpus[{i}].memory_bytes"),
+                    "must be between 256 MiB and 4 TiB",
+                );
             }
         }
-        if let Some(price) = &self.price {
-            if !(price.usd_per_hour.is_finite() && (0.0..=10_000.0).contains(&price.usd_per_hour)) {
-                bad.add("price.usd_per_hour", "must be a finite number from 0 to 10,000");
-            }
+        if let Some(price) = &self.price
+            && !(price.usd_per_hour.is_finite() && (0.0..=10_000.0).contains(&price.usd_per_hour))
+        {
+            bad.add(
+                "price.usd_per_hour",
+                "must be a finite number from 0 to 10,000",
+            );
         }
         if self.address.parse::<std::net::IpAddr>().is_err() {
-            bad.add("address", "must be an IP address on which replicas can be reached");
+            bad.add(
+                "address",
+                "must be an IP address on which replicas can be reached",
+            );
         }
         for (field, text, max) in [
             ("instance_type", &self.instance_type, 80),
@@ -97,7 +115,10 @@ impl HostFacts {
             ("build_id", &self.build_id, 80),
         ] {
             if text.is_empty() || text.len() > max || !text.bytes().all(|c| c.is_ascii_graphic()) {
-                bad.add(field, format!("must be 1 to {max} printable ASCII characters"));
+                bad.add(
+                    field,
+                    format!("must be 1 to {max} printable ASCII characters"),
+                );
             }
         }
         bad.finish(self)
@@ -107,7 +128,10 @@ impl HostFacts {
     #[must_use]
     pub fn gpu_usd_per_hour(&self) -> Option<f64> {
         let n = self.gpus.len();
-        self.price.as_ref().filter(|_| n > 0).map(|p| p.usd_per_hour / n as f64)
+        self.price
+            .as_ref()
+            .filter(|_| n > 0)
+            .map(|p| p.usd_per_hour / n as f64)
     }
 }
 

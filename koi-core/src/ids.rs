@@ -50,7 +50,9 @@ impl fmt::Display for JobId {
 
 /// Why a name is not a slug.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{text:?} is not a name: 1 to 63 of a-z, 0-9 and '-', starting and ending with a letter or digit")]
+#[error(
+    "{text:?} is not a name: 1 to 63 of a-z, 0-9 and '-', starting and ending with a letter or digit"
+)]
 pub struct NotASlug {
     /// What was offered, cut to 80 characters.
     pub text: String,
@@ -68,7 +70,13 @@ pub fn check_slug(text: &str) -> Result<(), NotASlug> {
         && bytes.iter().all(|c| inner(*c))
         && edge(bytes.first())
         && edge(bytes.last());
-    if ok { Ok(()) } else { Err(NotASlug { text: text.chars().take(80).collect() }) }
+    if ok {
+        Ok(())
+    } else {
+        Err(NotASlug {
+            text: text.chars().take(80).collect(),
+        })
+    }
 }
 
 macro_rules! slug_id {
@@ -128,7 +136,11 @@ pub struct ReplicaId {
 
 impl fmt::Display for ReplicaId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.g{}.r{}.{}", self.job, self.generation, self.rank, self.index)
+        write!(
+            f,
+            "{}.g{}.r{}.{}",
+            self.job, self.generation, self.rank, self.index
+        )
     }
 }
 
@@ -149,9 +161,16 @@ impl FromStr for ReplicaId {
             let rank = parts.next()?.strip_prefix('r')?.parse().ok()?;
             let generation = Generation(parts.next()?.strip_prefix('g')?.parse().ok()?);
             let job = parts.next()?.parse().ok()?;
-            Some(Self { job, generation, rank, index })
+            Some(Self {
+                job,
+                generation,
+                rank,
+                index,
+            })
         };
-        parse().ok_or_else(|| NotAReplicaId { text: text.chars().take(120).collect() })
+        parse().ok_or_else(|| NotAReplicaId {
+            text: text.chars().take(120).collect(),
+        })
     }
 }
 
@@ -163,7 +182,9 @@ impl Serialize for ReplicaId {
 
 impl<'de> Deserialize<'de> for ReplicaId {
     fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        String::deserialize(d)?.parse().map_err(serde::de::Error::custom)
+        String::deserialize(d)?
+            .parse()
+            .map_err(serde::de::Error::custom)
     }
 }
 
@@ -175,14 +196,30 @@ mod tests {
     fn replica_ids_round_trip() {
         let id: ReplicaId = "chat.g3.r0.2".parse().unwrap();
         assert_eq!(id.to_string(), "chat.g3.r0.2");
-        for bad in ["chat", "chat.g3.r0", "chat.3.r0.2", "../x.g1.r0.0", "chat.g-1.r0.0"] {
+        for bad in [
+            "chat",
+            "chat.g3.r0",
+            "chat.3.r0.2",
+            "../x.g1.r0.0",
+            "chat.g-1.r0.0",
+        ] {
             assert!(bad.parse::<ReplicaId>().is_err(), "{bad}");
         }
     }
 
     #[test]
     fn slugs_refuse_what_could_be_a_path_or_an_option() {
-        for bad in ["", "-a", "a-", "a/b", "..", "A", "a b", "a;b", &"a".repeat(64)] {
+        for bad in [
+            "",
+            "-a",
+            "a-",
+            "a/b",
+            "..",
+            "A",
+            "a b",
+            "a;b",
+            &"a".repeat(64),
+        ] {
             assert!(bad.parse::<HostId>().is_err(), "{bad}");
         }
         assert!("h100-a".parse::<HostId>().is_ok());

@@ -149,5 +149,10 @@ pub fn replica_id(
     generation: crate::ids::Generation,
     slot: &Slot,
 ) -> ReplicaId {
-    ReplicaId { job: job.clone(), generation, rank: slot.rank, index: slot.index }
+    ReplicaId {
+        job: job.clone(),
+        generation,
+        rank: slot.rank,
+        index: slot.index,
+    }
 }

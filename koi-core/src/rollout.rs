@@ -34,6 +34,11 @@ pub struct RolloutParams {
 
 impl Default for RolloutParams {
     fn default() -> Self {
-        Self { canary_window_s: 300, withdraw_s: 3, drain_grace_s: 120, start_deadline_s: 1200 }
+        Self {
+            canary_window_s: 300,
+            withdraw_s: 3,
+            drain_grace_s: 120,
+            start_deadline_s: 1200,
+        }
     }
 }

@@ -18,8 +18,8 @@ use crate::ids::{Epoch, HostId, JobId, TickId};
 use crate::job::JobSpec;
 use crate::rollout::endpoints::endpoints_of;
 use crate::rollout::{
-    desired::desired_set, reconcile::reconcile, DesiredSet, DesiredVersion, EndpointSet, Live,
-    ObservedState, RolloutParams, SloTally,
+    DesiredSet, DesiredVersion, EndpointSet, Live, ObservedState, RolloutParams, SloTally,
+    desired::desired_set, reconcile::reconcile,
 };
 use crate::snapshot::Snapshot;
 use crate::store::{RequestRecord, ServerState, StoreTx, TxKind};
@@ -282,17 +282,23 @@ impl ServerMachine {
     }
 
     fn committed(&mut self, effects: &mut Vec<Effect>) {
-        let Some(InFlight { tx, answer }) = self.in_flight.take() else { return };
+        let Some(InFlight { tx, answer }) = self.in_flight.take() else {
+            return;
+        };
         self.database_error = None;
         // The database has accepted it on the same rules; a refusal here is a broken invariant.
-        self.state.apply(&tx).expect("invariant: what the store committed, the state accepts");
+        self.state
+            .apply(&tx)
+            .expect("invariant: what the store committed, the state accepts");
         if let Some((ticket, reply)) = answer {
             effects.push(Effect::Reply(ticket, Ok(reply)));
         }
     }
 
     fn commit_failed(&mut self, failure: CommitFailure, effects: &mut Vec<Effect>) {
-        let Some(InFlight { answer, .. }) = self.in_flight.take() else { return };
+        let Some(InFlight { answer, .. }) = self.in_flight.take() else {
+            return;
+        };
         let refusal = match failure {
             CommitFailure::Fenced => {
                 effects.push(Effect::StepDown);
@@ -312,9 +318,14 @@ impl ServerMachine {
     /// Starts the next write: commands in order, then whatever reconciliation asks for.
     fn start_next(&mut self, now: UtcMicros, effects: &mut Vec<Effect>) {
         while self.in_flight.is_none() {
-            let Some((ticket, command)) = self.queue.pop_front() else { break };
+            let Some((ticket, command)) = self.queue.pop_front() else {
+                break;
+            };
             match self.decide(now, command) {
-                Ok(Decision { tx: Some(tx), reply }) => {
+                Ok(Decision {
+                    tx: Some(tx),
+                    reply,
+                }) => {
                     self.begin(tx, Some((ticket, reply)), effects);
                 }
                 Ok(Decision { tx: None, reply }) => effects.push(Effect::Reply(ticket, Ok(reply))),
@@ -336,7 +347,13 @@ impl ServerMachine {
     }
 
     fn tx(&self, now: UtcMicros, kind: TxKind, changes: Vec<crate::store::Change>) -> StoreTx {
-        StoreTx { kind, epoch: self.state.epoch, at: now, expects: Vec::new(), changes }
+        StoreTx {
+            kind,
+            epoch: self.state.epoch,
+            at: now,
+            expects: Vec::new(),
+            changes,
+        }
     }
 
     /// Pushes and publications that are due; derived from state, so nothing can be forgotten.
@@ -347,7 +364,9 @@ impl ServerMachine {
 
     fn push_desired(&mut self, effects: &mut Vec<Effect>) {
         for (host, live) in &mut self.live.hosts {
-            let Some(record) = self.state.hosts.get(host) else { continue };
+            let Some(record) = self.state.hosts.get(host) else {
+                continue;
+            };
             if live.connected && live.pushed != Some(record.generation) {
                 live.pushed = Some(record.generation);
                 let set = desired_set(&self.state, host, self.catalog, &self.settings.rollout);
@@ -372,15 +391,19 @@ impl ServerMachine {
             self.published.insert(*id, set.clone());
             effects.push(Effect::Publish(set));
         }
-        let gone: Vec<JobId> =
-            self.published.keys().filter(|id| !self.state.jobs.contains_key(id)).copied().collect();
+        let gone: Vec<JobId> = self
+            .published
+            .keys()
+            .filter(|id| !self.state.jobs.contains_key(id))
+            .copied()
+            .collect();
         for id in gone {
-            if let Some(mut set) = self.published.remove(&id) {
-                if !set.endpoints.is_empty() {
-                    set.endpoints.clear();
-                    set.version += 1;
-                    effects.push(Effect::Publish(set));
-                }
+            if let Some(mut set) = self.published.remove(&id)
+                && !set.endpoints.is_empty()
+            {
+                set.endpoints.clear();
+                set.version += 1;
+                effects.push(Effect::Publish(set));
             }
         }
     }

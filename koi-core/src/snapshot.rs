@@ -56,7 +56,11 @@ impl Snapshot {
     pub fn hash(&self) -> String {
         let text = serde_json::to_vec(self)
             .expect("invariant: a snapshot has only string-like keys and serialisable values");
-        Sha256::digest(&text).iter().take(8).map(|b| format!("{b:02x}")).collect()
+        Sha256::digest(&text)
+            .iter()
+            .take(8)
+            .map(|b| format!("{b:02x}"))
+            .collect()
     }
 
     /// Jobs that a plan must speak about: neither finished nor being cancelled.
@@ -75,15 +79,23 @@ impl Snapshot {
     /// Devices that some replica has reserved.
     #[must_use]
     pub fn reserved_devices(&self) -> BTreeSet<&str> {
-        self.state.replicas.values().flat_map(|r| r.gpu_uuids.iter().map(String::as_str)).collect()
+        self.state
+            .replicas
+            .values()
+            .flat_map(|r| r.gpu_uuids.iter().map(String::as_str))
+            .collect()
     }
 
     /// Devices of a host that nobody has reserved, in index order.
     #[must_use]
     pub fn free_devices(&self, host: &HostRecord) -> Vec<String> {
         let reserved = self.reserved_devices();
-        let mut free: Vec<_> =
-            host.facts.gpus.iter().filter(|g| !reserved.contains(g.uuid.as_str())).collect();
+        let mut free: Vec<_> = host
+            .facts
+            .gpus
+            .iter()
+            .filter(|g| !reserved.contains(g.uuid.as_str()))
+            .collect();
         free.sort_by_key(|g| g.index);
         free.into_iter().map(|g| g.uuid.clone()).collect()
     }

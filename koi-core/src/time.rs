@@ -3,7 +3,9 @@
 use serde::{Deserialize, Serialize};
 
 /// Microseconds since the Unix epoch, UTC.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
+)]
 #[serde(transparent)]
 pub struct UtcMicros(pub i64);
 
@@ -14,7 +16,10 @@ impl UtcMicros {
     /// This moment plus a number of seconds.
     #[must_use]
     pub fn plus_seconds(self, seconds: i64) -> Self {
-        Self(self.0.saturating_add(seconds.saturating_mul(MICROS_PER_SECOND)))
+        Self(
+            self.0
+                .saturating_add(seconds.saturating_mul(MICROS_PER_SECOND)),
+        )
     }
 
     /// Seconds from `earlier` to this moment; negative if the order is the other way.

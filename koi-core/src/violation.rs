@@ -18,13 +18,20 @@ pub struct Violations(Vec<FieldViolation>);
 impl Violations {
     /// Adds a problem.
     pub fn add(&mut self, field: impl Into<String>, message: impl Into<String>) {
-        self.0.push(FieldViolation { field: field.into(), message: message.into() });
+        self.0.push(FieldViolation {
+            field: field.into(),
+            message: message.into(),
+        });
     }
 
     /// Adds all problems of another input under a prefix.
     pub fn extend(&mut self, prefix: &str, other: Vec<FieldViolation>) {
         self.0.extend(other.into_iter().map(|v| FieldViolation {
-            field: if v.field.is_empty() { prefix.to_owned() } else { format!("{prefix}.{}", v.field) },
+            field: if v.field.is_empty() {
+                prefix.to_owned()
+            } else {
+                format!("{prefix}.{}", v.field)
+            },
             message: v.message,
         }));
     }
@@ -40,7 +47,11 @@ impl Violations {
     /// # Errors
     /// All collected problems otherwise.
     pub fn finish<T>(self, value: T) -> Result<T, Vec<FieldViolation>> {
-        if self.0.is_empty() { Ok(value) } else { Err(self.0) }
+        if self.0.is_empty() {
+            Ok(value)
+        } else {
+            Err(self.0)
+        }
     }
 
     /// The problems themselves.

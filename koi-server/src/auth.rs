@@ -108,8 +108,10 @@ impl TokenTable {
     pub fn load(tokens_file: &Path, data_dir: &Path) -> Result<Self, AuthError> {
         let pepper: Arc<[u8]> = pepper(&data_dir.join("pepper"))?.into();
         let text = read(tokens_file)?;
-        let malformed =
-            |message: String| AuthError::Malformed { path: tokens_file.to_owned(), message };
+        let malformed = |message: String| AuthError::Malformed {
+            path: tokens_file.to_owned(),
+            message,
+        };
         let file: TokensFile = toml::from_str(&text).map_err(|e| malformed(e.to_string()))?;
         let mut identities = BTreeMap::new();
         for row in file.token {
@@ -119,13 +121,16 @@ impl TokenTable {
                 (Role::Agent, None) => {
                     return Err(malformed("a token of role agent needs a host".to_owned()));
                 }
-                (Role::Operator, _) => {
-                    Identity::Operator { name: row.name.unwrap_or_else(|| "operator".to_owned()) }
-                }
+                (Role::Operator, _) => Identity::Operator {
+                    name: row.name.unwrap_or_else(|| "operator".to_owned()),
+                },
             };
             identities.insert(digest(&pepper, secret.trim().as_bytes()), identity);
         }
-        Ok(Self { pepper, identities: Arc::new(identities) })
+        Ok(Self {
+            pepper,
+            identities: Arc::new(identities),
+        })
     }
 
     /// Digests and who they stand for, for the database's copy.
@@ -140,7 +145,11 @@ impl TokenTable {
     pub fn identify<T>(&self, request: &Request<T>) -> Result<Identity, Status> {
         let denied = || Status::unauthenticated("send a valid token: authorization: Bearer …");
         let header = request.metadata().get("authorization").ok_or_else(denied)?;
-        let token = header.to_str().ok().and_then(|h| h.strip_prefix("Bearer ")).ok_or_else(denied)?;
+        let token = header
+            .to_str()
+            .ok()
+            .and_then(|h| h.strip_prefix("Bearer "))
+            .ok_or_else(denied)?;
         if token.len() > MAX_TOKEN_BYTES {
             return Err(denied());
         }
@@ -155,9 +164,9 @@ impl TokenTable {
     pub fn operator<T>(&self, request: &Request<T>) -> Result<Identity, Status> {
         match self.identify(request)? {
             operator @ Identity::Operator { .. } => Ok(operator),
-            Identity::Agent { .. } => {
-                Err(Status::permission_denied("an agent's token may only open the agent stream"))
-            }
+            Identity::Agent { .. } => Err(Status::permission_denied(
+                "an agent's token may only open the agent stream",
+            )),
         }
     }
 
@@ -168,20 +177,23 @@ impl TokenTable {
     pub fn agent<T>(&self, request: &Request<T>) -> Result<HostId, Status> {
         match self.identify(request)? {
             Identity::Agent { host } => Ok(host),
-            Identity::Operator { .. } => {
-                Err(Status::permission_denied("the agent stream needs an agent's token"))
-            }
+            Identity::Operator { .. } => Err(Status::permission_denied(
+                "the agent stream needs an agent's token",
+            )),
         }
     }
 }
 
 fn relative_to(file: &Path, path: &Path) -> PathBuf {
-    file.parent().map_or_else(|| path.to_owned(), |folder| folder.join(path))
+    file.parent()
+        .map_or_else(|| path.to_owned(), |folder| folder.join(path))
 }
 
 fn read(path: &Path) -> Result<String, AuthError> {
-    std::fs::read_to_string(path)
-        .map_err(|source| AuthError::File { path: path.to_owned(), source })
+    std::fs::read_to_string(path).map_err(|source| AuthError::File {
+        path: path.to_owned(),
+        source,
+    })
 }
 
 fn digest(pepper: &[u8], token: &[u8]) -> TokenDigest {
@@ -195,12 +207,18 @@ fn digest(pepper: &[u8], token: &[u8]) -> TokenDigest {
 fn pepper(path: &Path) -> Result<Vec<u8>, AuthError> {
     use std::io::Write as _;
     use std::os::unix::fs::OpenOptionsExt as _;
-    let failed = |source| AuthError::File { path: path.to_owned(), source };
+    let failed = |source| AuthError::File {
+        path: path.to_owned(),
+        source,
+    };
     match std::fs::read(path) {
         Ok(bytes) if bytes.len() == 32 => return Ok(bytes),
         Ok(_) => {
             let message = "must hold 32 bytes; delete it and issue new tokens".to_owned();
-            return Err(AuthError::Malformed { path: path.to_owned(), message });
+            return Err(AuthError::Malformed {
+                path: path.to_owned(),
+                message,
+            });
         }
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
         Err(e) => return Err(failed(e)),
@@ -213,6 +231,8 @@ fn pepper(path: &Path) -> Result<Vec<u8>, AuthError> {
         .mode(0o600)
         .open(path)
         .map_err(failed)?;
-    file.write_all(&bytes).and_then(|()| file.sync_all()).map_err(failed)?;
+    file.write_all(&bytes)
+        .and_then(|()| file.sync_all())
+        .map_err(failed)?;
     Ok(bytes)
 }

@@ -111,15 +111,22 @@ impl ServerConfig {
     /// # Errors
     /// [`ConfigError`] naming the file and the key.
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
-        let text = std::fs::read_to_string(path)
-            .map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
-        let config: Self = toml::from_str(&text)
-            .map_err(|e| ConfigError::Parse { path: path.to_owned(), message: e.to_string() })?;
+        let text = std::fs::read_to_string(path).map_err(|source| ConfigError::Read {
+            path: path.to_owned(),
+            source,
+        })?;
+        let config: Self = toml::from_str(&text).map_err(|e| ConfigError::Parse {
+            path: path.to_owned(),
+            message: e.to_string(),
+        })?;
         let problems = config.problems();
         if problems.is_empty() {
             Ok(config)
         } else {
-            Err(ConfigError::Invalid { path: path.to_owned(), problems })
+            Err(ConfigError::Invalid {
+                path: path.to_owned(),
+                problems,
+            })
         }
     }
 
@@ -129,7 +136,10 @@ impl ServerConfig {
             problems.push("tick_interval_s must be from 1 to 86400".to_owned());
         }
         if !self.listen.ip().is_loopback() && self.tls.is_none() {
-            problems.push(format!("listen = {} is not loopback: set [tls]", self.listen));
+            problems.push(format!(
+                "listen = {} is not loopback: set [tls]",
+                self.listen
+            ));
         }
         if !self.metrics_listen.ip().is_loopback() {
             problems.push("metrics_listen must be a loopback address".to_owned());
@@ -143,12 +153,16 @@ impl ServerConfig {
     /// Folder for endpoint files.
     #[must_use]
     pub fn endpoints_dir(&self) -> PathBuf {
-        self.endpoints_dir.clone().unwrap_or_else(|| self.data_dir.join("endpoints"))
+        self.endpoints_dir
+            .clone()
+            .unwrap_or_else(|| self.data_dir.join("endpoints"))
     }
 
     /// File that lists who may connect.
     #[must_use]
     pub fn tokens_file(&self) -> PathBuf {
-        self.tokens_file.clone().unwrap_or_else(|| self.data_dir.join("tokens.toml"))
+        self.tokens_file
+            .clone()
+            .unwrap_or_else(|| self.data_dir.join("tokens.toml"))
     }
 }

@@ -84,7 +84,10 @@ impl Core {
     pub async fn command(&self, command: Command) -> Result<Reply, Refusal> {
         let (answer, wait) = oneshot::channel();
         let stopping = || Refusal::Unavailable("the server is stopping".to_owned());
-        self.mailbox.send(Message::Command(command, answer)).await.map_err(|_| stopping())?;
+        self.mailbox
+            .send(Message::Command(command, answer))
+            .await
+            .map_err(|_| stopping())?;
         wait.await.map_err(|_| stopping())?
     }
 
@@ -109,7 +112,10 @@ impl Core {
             // A caller that went away does not need the answer.
             drop(answer.send(question(machine)));
         });
-        self.mailbox.send(Message::Query(query)).await.map_err(|_| stopping())?;
+        self.mailbox
+            .send(Message::Query(query))
+            .await
+            .map_err(|_| stopping())?;
         wait.await.map_err(|_| stopping())
     }
 }
@@ -126,7 +132,13 @@ struct Loop {
 
 impl Loop {
     fn new(parts: CoreParts, inbox: mpsc::Receiver<Message>) -> Self {
-        Self { parts, inbox, callers: BTreeMap::new(), next_ticket: 0, commit: None }
+        Self {
+            parts,
+            inbox,
+            callers: BTreeMap::new(),
+            next_ticket: 0,
+            commit: None,
+        }
     }
 
     async fn run(mut self) {
@@ -151,10 +163,10 @@ impl Loop {
             }
         }
         // A write that has begun is let through: its outcome must not be unknown.
-        if let Some(commit) = self.commit.take() {
-            if let Err(error) = commit.await {
-                tracing::warn!(%error, "the last write before stopping failed");
-            }
+        if let Some(commit) = self.commit.take()
+            && let Err(error) = commit.await
+        {
+            tracing::warn!(%error, "the last write before stopping failed");
         }
     }
 
@@ -208,8 +220,10 @@ impl Loop {
         Box::pin(async move {
             let started = std::time::Instant::now();
             let result = store.commit(&tx).await;
-            Metric::StoreCommitSeconds
-                .observe(started.elapsed().as_secs_f64(), Some(("kind", tx.kind.name())));
+            Metric::StoreCommitSeconds.observe(
+                started.elapsed().as_secs_f64(),
+                Some(("kind", tx.kind.name())),
+            );
             if result.as_ref().is_err_and(StoreError::is_transient) {
                 tokio::time::sleep(AWAY_PAUSE).await;
             }
@@ -218,7 +232,11 @@ impl Loop {
     }
 
     fn publish(&self, set: EndpointSet) {
-        tracing::info!(job = set.job, endpoints = set.endpoints.len(), "endpoints changed");
+        tracing::info!(
+            job = set.job,
+            endpoints = set.endpoints.len(),
+            "endpoints changed"
+        );
         self.parts.endpoints.publish(set);
     }
 }

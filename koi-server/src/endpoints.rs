@@ -26,7 +26,11 @@ impl EndpointBoard {
     pub fn open(dir: PathBuf) -> std::io::Result<Self> {
         std::fs::create_dir_all(&dir)?;
         let (changes, _) = broadcast::channel(BACKLOG);
-        Ok(Self { dir, newest: Mutex::new(BTreeMap::new()), changes })
+        Ok(Self {
+            dir,
+            newest: Mutex::new(BTreeMap::new()),
+            changes,
+        })
     }
 
     /// Posts a set: file first, then watchers.
@@ -53,7 +57,10 @@ impl EndpointBoard {
     /// The newest set of a job, and every change from now on.
     #[must_use]
     pub fn watch(&self, job: &str) -> (Option<EndpointSet>, broadcast::Receiver<EndpointSet>) {
-        let newest = self.newest.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let newest = self
+            .newest
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
         (newest.get(job).cloned(), self.changes.subscribe())
     }
 }

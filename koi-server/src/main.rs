@@ -33,7 +33,10 @@ enum Command {
     },
 }
 
-#[expect(clippy::print_stdout, reason = "the build id goes to a program that asked for it")]
+#[expect(
+    clippy::print_stdout,
+    reason = "the build id goes to a program that asked for it"
+)]
 fn main() -> anyhow::Result<()> {
     let args = Args::parse();
     if args.build_id {

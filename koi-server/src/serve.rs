@@ -57,7 +57,9 @@ const LOOKBACK_SECONDS: i64 = 600;
 /// When it cannot be started or stopped.
 pub async fn postgres(data_dir: PathBuf) -> anyhow::Result<()> {
     let settings = Settings::from_env(data_dir);
-    run_foreground(settings, |_| ()).await.context("run the private Postgres")
+    run_foreground(settings, |_| ())
+        .await
+        .context("run the private Postgres")
 }
 
 /// Runs the server until SIGTERM or Ctrl-C.
@@ -72,7 +74,9 @@ pub async fn serve(config_path: &Path) -> anyhow::Result<()> {
     let (store, private) = open_database(&config).await?;
     let result = run(&config, &telemetry, store, shutdown).await;
     if let Some(private) = private {
-        tokio::task::spawn_blocking(move || private.stop()).await?.context("stop Postgres")?;
+        tokio::task::spawn_blocking(move || private.stop())
+            .await?
+            .context("stop Postgres")?;
     }
     telemetry.flush();
     result
@@ -94,18 +98,17 @@ fn stop_on_signal(shutdown: CancellationToken) -> anyhow::Result<()> {
 }
 
 /// The configured database, else `KOI_DATABASE_URL`, else a private cluster of our own.
-async fn open_database(
-    config: &ServerConfig,
-) -> anyhow::Result<(Store, Option<RunningPostgres>)> {
-    let configured =
-        config.database_url.clone().or_else(|| std::env::var("KOI_DATABASE_URL").ok());
+async fn open_database(config: &ServerConfig) -> anyhow::Result<(Store, Option<RunningPostgres>)> {
+    let configured = config
+        .database_url
+        .clone()
+        .or_else(|| std::env::var("KOI_DATABASE_URL").ok());
     let (url, private) = match configured {
         Some(url) => (url, None),
         None => {
             let settings = Settings::from_env(config.data_dir.clone());
-            let started = tokio::task::spawn_blocking(move || {
-                PrivateCluster::prepare(&settings)?.spawn()
-            });
+            let started =
+                tokio::task::spawn_blocking(move || PrivateCluster::prepare(&settings)?.spawn());
             let running = started.await?.context("start the private Postgres")?;
             (running.url(), Some(running))
         }
@@ -133,8 +136,10 @@ async fn connect(url: &str) -> anyhow::Result<Store> {
 fn world() -> anyhow::Result<World> {
     let catalog = Catalog::embedded();
     let listed = |problems: Vec<FieldViolation>| {
-        let lines: Vec<String> =
-            problems.iter().map(|p| format!("{}: {}", p.field, p.message)).collect();
+        let lines: Vec<String> = problems
+            .iter()
+            .map(|p| format!("{}: {}", p.field, p.message))
+            .collect();
         anyhow::anyhow!("the catalog is wrong: {}", lines.join("; "))
     };
     let causal = CausalModel::embedded(catalog).map_err(listed)?;
@@ -166,6 +171,37 @@ async fn run(
     store: Store,
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
+    let (parts, mut tasks) = assemble(config, store, shutdown.clone()).await?;
+    let (metrics_address, metrics_task) = telemetry
+        .serve_metrics(config.metrics_listen, shutdown.clone())
+        .await?;
+    tasks.push(metrics_task);
+    let result = listen(config, &parts, metrics_address).await;
+    shutdown.cancel();
+    parts.tasks.close();
+    let ends = async {
+        parts.tasks.wait().await;
+        for task in tasks {
+            if let Err(error) = task.await {
+                tracing::error!(%error, "a task ended badly");
+            }
+        }
+    };
+    if tokio::time::timeout(STOP_WAIT, ends).await.is_err() {
+        tracing::warn!("some tasks did not end in time");
+    }
+    parts.store.close().await;
+    result
+}
+
+type Tasks = Vec<tokio::task::JoinHandle<()>>;
+
+/// Takes the lead, loads the state and starts everything that runs without a listener.
+async fn assemble(
+    config: &ServerConfig,
+    store: Store,
+    shutdown: CancellationToken,
+) -> anyhow::Result<(Parts, Tasks)> {
     let world = world()?;
     let tokens = TokenTable::load(&config.tokens_file(), &config.data_dir)
         .context("load who may connect")?;
@@ -173,16 +209,22 @@ async fn run(
     let epoch = store.acquire_epoch().await.context("take the lead")?;
     let loaded = store.load_state().await.context("load the state")?;
     for row in &loaded.quarantined {
-        tracing::error!(table = row.table, key = row.key, problem = row.problem, "row left out");
+        tracing::error!(
+            table = row.table,
+            key = row.key,
+            problem = row.problem,
+            "row left out"
+        );
     }
     let endpoints = Arc::new(EndpointBoard::open(config.endpoints_dir())?);
     let registry = Arc::new(Registry::default());
-    let settings = ServerSettings { rollout: rollout_params(config) };
+    let settings = ServerSettings {
+        rollout: rollout_params(config),
+    };
     let observatory = Arc::new(Mutex::new(Observatory::default()));
     look_back(&store, &loaded.state, &world, &observatory).await?;
-    let machine = ServerMachine::new(loaded.state, epoch, world.catalog, settings);
     let (core, core_task) = Core::spawn(CoreParts {
-        machine,
+        machine: ServerMachine::new(loaded.state, epoch, world.catalog, settings),
         store: store.clone(),
         registry: registry.clone(),
         endpoints: endpoints.clone(),
@@ -196,6 +238,14 @@ async fn run(
     };
     let interval = Duration::from_secs(u64::from(config.tick_interval_s));
     let (ticks, tick_task) = driver::spawn(tick_parts, interval, shutdown.clone());
+    let keeper = crate::tick::housekeeping::spawn(
+        core.clone(),
+        store.clone(),
+        observatory.clone(),
+        config.window_retention_days,
+        shutdown.clone(),
+    );
+    let tasks = TaskTracker::new();
     let parts = Parts {
         core,
         store,
@@ -205,34 +255,10 @@ async fn run(
         observatory,
         world,
         ticks,
-        tasks: TaskTracker::new(),
-        shutdown: shutdown.clone(),
+        tasks,
+        shutdown,
     };
-    let keeper = crate::tick::housekeeping::spawn(
-        parts.core.clone(),
-        parts.store.clone(),
-        parts.observatory.clone(),
-        config.window_retention_days,
-        shutdown.clone(),
-    );
-    let (metrics_address, metrics_task) =
-        telemetry.serve_metrics(config.metrics_listen, shutdown.clone()).await?;
-    let result = listen(config, &parts, metrics_address).await;
-    shutdown.cancel();
-    parts.tasks.close();
-    let ends = async {
-        parts.tasks.wait().await;
-        for task in [core_task, tick_task, keeper, metrics_task] {
-            if let Err(error) = task.await {
-                tracing::error!(%error, "a task ended badly");
-            }
-        }
-    };
-    if tokio::time::timeout(STOP_WAIT, ends).await.is_err() {
-        tracing::warn!("some tasks did not end in time");
-    }
-    parts.store.close().await;
-    result
+    Ok((parts, vec![core_task, tick_task, keeper]))
 }
 
 fn rollout_params(config: &ServerConfig) -> RolloutParams {
@@ -256,7 +282,10 @@ async fn remember_tokens(store: &Store, tokens: &TokenTable) -> anyhow::Result<(
             host,
             created_at: utc_now(),
         };
-        store.token_insert(&token).await.context("remember who may connect")?;
+        store
+            .token_insert(&token)
+            .await
+            .context("remember who may connect")?;
     }
     Ok(())
 }
@@ -269,7 +298,10 @@ async fn look_back(
     observatory: &Mutex<Observatory>,
 ) -> anyhow::Result<()> {
     let since = utc_now().plus_seconds(-LOOKBACK_SECONDS);
-    let stored = store.windows_since((since, utc_now()), u32::MAX).await.context("read recent telemetry")?;
+    let stored = store
+        .windows_since((since, utc_now()), u32::MAX)
+        .await
+        .context("read recent telemetry")?;
     let (windows, edges) = crate::agents::stored::restored(&stored);
     let mut observatory = lock(observatory);
     observatory.add(state, world.catalog, &edges, windows);
@@ -288,7 +320,9 @@ async fn listen(
         .with_context(|| format!("listen on {}", config.listen))?;
     let address = listener.local_addr()?;
     let (health, health_service) = tonic_health::server::health_reporter();
-    health.set_serving::<v1::jobs_server::JobsServer<JobsApi>>().await;
+    health
+        .set_serving::<v1::jobs_server::JobsServer<JobsApi>>()
+        .await;
     let reflection = tonic_reflection::server::Builder::configure()
         .register_encoded_file_descriptor_set(koi_proto::DESCRIPTORS)
         .build_v1()?;
@@ -301,12 +335,14 @@ async fn listen(
     if let Some(tls) = &config.tls {
         let cert = std::fs::read(&tls.cert_file).context("read the certificate")?;
         let key = std::fs::read(&tls.key_file).context("read the private key")?;
-        server = server
-            .tls_config(ServerTlsConfig::new().identity(TlsIdentity::from_pem(cert, key)))?;
+        server =
+            server.tls_config(ServerTlsConfig::new().identity(TlsIdentity::from_pem(cert, key)))?;
     }
     tracing::info!(%address, %metrics_address, "serving");
     announce(config, address, metrics_address)?;
-    let routes = routes(parts).add_service(health_service).add_service(reflection);
+    let routes = routes(parts)
+        .add_service(health_service)
+        .add_service(reflection);
     server
         .add_routes(routes)
         .serve_with_incoming_shutdown(
@@ -331,25 +367,35 @@ fn announce(
 }
 
 fn routes(parts: &Parts) -> tonic::service::Routes {
-    let Parts { core, store, tokens, ticks, world, .. } = parts;
-    let (core, store, tokens) = (core.clone(), store.clone(), tokens.clone());
-    let jobs = JobsApi {
+    let Parts {
+        core,
+        store,
+        tokens,
+        ticks,
+        world,
+        ..
+    } = parts;
+    let plans = PlansApi {
         core: core.clone(),
         store: store.clone(),
         tokens: tokens.clone(),
-        endpoints: parts.endpoints.clone(),
-        observatory: parts.observatory.clone(),
-        world: world.clone(),
     };
-    let plans = PlansApi { core: core.clone(), store: store.clone(), tokens: tokens.clone() };
-    let tick_api = TicksApi { store: store.clone(), tokens: tokens.clone(), ticks: ticks.clone() };
+    let tick_api = TicksApi {
+        store: store.clone(),
+        tokens: tokens.clone(),
+        ticks: ticks.clone(),
+    };
     let beliefs = BeliefsApi {
         core: core.clone(),
         store: store.clone(),
         tokens: tokens.clone(),
         world: world.clone(),
     };
-    let fleet = FleetApi { core: core.clone(), store: store.clone(), tokens: tokens.clone() };
+    let fleet = FleetApi {
+        core: core.clone(),
+        store: store.clone(),
+        tokens: tokens.clone(),
+    };
     let admin = AdminApi {
         core: core.clone(),
         tokens: tokens.clone(),
@@ -357,23 +403,9 @@ fn routes(parts: &Parts) -> tonic::service::Routes {
         started_at: utc_now(),
         catalog_hash: world.catalog.hash().to_owned(),
     };
-    let agents = AgentsApi {
-        core: core.clone(),
-        tokens,
-        registry: parts.registry.clone(),
-        ingest: Ingest {
-            store,
-            observatory: parts.observatory.clone(),
-            core,
-            catalog: world.catalog,
-            tasks: parts.tasks.clone(),
-        },
-        rhythm: Rhythm::default(),
-        tasks: parts.tasks.clone(),
-        shutdown: parts.shutdown.clone(),
-    };
     tonic::service::Routes::new(
-        v1::jobs_server::JobsServer::new(jobs).max_decoding_message_size(MAX_MESSAGE_BYTES),
+        v1::jobs_server::JobsServer::new(jobs_api(parts))
+            .max_decoding_message_size(MAX_MESSAGE_BYTES),
     )
     .add_service(v1::plans_server::PlansServer::new(plans))
     .add_service(v1::ticks_server::TicksServer::new(tick_api))
@@ -381,7 +413,36 @@ fn routes(parts: &Parts) -> tonic::service::Routes {
     .add_service(v1::fleet_server::FleetServer::new(fleet))
     .add_service(v1::admin_server::AdminServer::new(admin))
     .add_service(
-        v1::agents_server::AgentsServer::new(agents)
+        v1::agents_server::AgentsServer::new(agents_api(parts))
             .max_decoding_message_size(MAX_TELEMETRY_BYTES),
     )
+}
+
+fn jobs_api(parts: &Parts) -> JobsApi {
+    JobsApi {
+        core: parts.core.clone(),
+        store: parts.store.clone(),
+        tokens: parts.tokens.clone(),
+        endpoints: parts.endpoints.clone(),
+        observatory: parts.observatory.clone(),
+        world: parts.world.clone(),
+    }
+}
+
+fn agents_api(parts: &Parts) -> AgentsApi {
+    AgentsApi {
+        core: parts.core.clone(),
+        tokens: parts.tokens.clone(),
+        registry: parts.registry.clone(),
+        ingest: Ingest {
+            store: parts.store.clone(),
+            observatory: parts.observatory.clone(),
+            core: parts.core.clone(),
+            catalog: parts.world.catalog,
+            tasks: parts.tasks.clone(),
+        },
+        rhythm: Rhythm::default(),
+        tasks: parts.tasks.clone(),
+        shutdown: parts.shutdown.clone(),
+    }
 }

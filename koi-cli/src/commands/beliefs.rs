@@ -11,8 +11,15 @@ const PAGE_SIZE: u32 = 500;
 pub(super) async fn beliefs(context: &Context) -> anyhow::Result<()> {
     let (mut beliefs, mut token) = (vec![], String::new());
     for _ in 0..MAX_PAGES {
-        let page = Some(v1::PageRequest { size: PAGE_SIZE, token });
-        let reply = context.client.beliefs().list_beliefs(v1::ListBeliefsRequest { page }).await;
+        let page = Some(v1::PageRequest {
+            size: PAGE_SIZE,
+            token,
+        });
+        let reply = context
+            .client
+            .beliefs()
+            .list_beliefs(v1::ListBeliefsRequest { page })
+            .await;
         let reply = context.client.answer(reply)?;
         beliefs.extend(reply.beliefs);
         token = reply.page.unwrap_or_default().next_token;
@@ -21,7 +28,15 @@ pub(super) async fn beliefs(context: &Context) -> anyhow::Result<()> {
         }
     }
     emit(context.format, &beliefs, || {
-        let mut grid = Grid::new(&["SUBJECT", "KIND", "CONFIDENCE", "UNCERTAINTY", "SUCCESSES", "FAILURES", "EVENTS"]);
+        let mut grid = Grid::new(&[
+            "SUBJECT",
+            "KIND",
+            "CONFIDENCE",
+            "UNCERTAINTY",
+            "SUCCESSES",
+            "FAILURES",
+            "EVENTS",
+        ]);
         for b in &beliefs {
             grid.row([
                 b.subject.clone(),
@@ -40,8 +55,15 @@ pub(super) async fn beliefs(context: &Context) -> anyhow::Result<()> {
 pub(super) async fn mechanisms(context: &Context) -> anyhow::Result<()> {
     let (mut mechanisms, mut token) = (vec![], String::new());
     for _ in 0..MAX_PAGES {
-        let page = Some(v1::PageRequest { size: PAGE_SIZE, token });
-        let reply = context.client.beliefs().list_mechanisms(v1::ListMechanismsRequest { page }).await;
+        let page = Some(v1::PageRequest {
+            size: PAGE_SIZE,
+            token,
+        });
+        let reply = context
+            .client
+            .beliefs()
+            .list_mechanisms(v1::ListMechanismsRequest { page })
+            .await;
         let reply = context.client.answer(reply)?;
         mechanisms.extend(reply.mechanisms);
         token = reply.page.unwrap_or_default().next_token;
@@ -50,7 +72,14 @@ pub(super) async fn mechanisms(context: &Context) -> anyhow::Result<()> {
         }
     }
     emit(context.format, &mechanisms, || {
-        let mut grid = Grid::new(&["MECHANISM", "STATUS", "CONFIDENCE", "SCOPE", "EDGES", "NARRATIVE"]);
+        let mut grid = Grid::new(&[
+            "MECHANISM",
+            "STATUS",
+            "CONFIDENCE",
+            "SCOPE",
+            "EDGES",
+            "NARRATIVE",
+        ]);
         for m in &mechanisms {
             grid.row([
                 m.mechanism_id.clone(),

@@ -8,12 +8,16 @@ use crate::failure::{ExitCode, Failure};
 use crate::output::{Format, Grid, emit, number, print};
 
 pub(super) async fn run(context: &Context, job: &str, watch: bool) -> anyhow::Result<()> {
-    let mut request = Request::new(v1::WatchEndpointsRequest { job: job.to_owned() });
+    let mut request = Request::new(v1::WatchEndpointsRequest {
+        job: job.to_owned(),
+    });
     if watch {
         // A watch has no end; the longest deadline that the header can say.
         request.set_timeout(std::time::Duration::from_secs(99_999_999));
     }
-    let mut stream = context.client.answer(context.client.jobs().watch_endpoints(request).await)?;
+    let mut stream = context
+        .client
+        .answer(context.client.jobs().watch_endpoints(request).await)?;
     let mut seen = false;
     loop {
         let next = tokio::select! {
@@ -24,7 +28,11 @@ pub(super) async fn run(context: &Context, job: &str, watch: bool) -> anyhow::Re
             Some(set) => show(context.format, &set, watch)?,
             None if seen => return Ok(()),
             None => {
-                return Err(Failure::new(ExitCode::Unavailable, "the server ended the stream without an answer").into());
+                return Err(Failure::new(
+                    ExitCode::Unavailable,
+                    "the server ended the stream without an answer",
+                )
+                .into());
             }
         }
         seen = true;
@@ -38,7 +46,10 @@ fn show(format: Format, set: &v1::EndpointSet, watch: bool) -> anyhow::Result<()
     match (format, watch) {
         // One document a line while watching, so that programs can read it as it comes.
         (Format::Json, true) => print(&serde_json::to_string(set)?),
-        (Format::Yaml, true) => print(&format!("---\n{}", serde_yaml_ng::to_string(set)?.trim_end())),
+        (Format::Yaml, true) => print(&format!(
+            "---\n{}",
+            serde_yaml_ng::to_string(set)?.trim_end()
+        )),
         _ => emit(format, set, || text(set)),
     }
 }
@@ -53,5 +64,11 @@ fn text(set: &v1::EndpointSet) -> String {
             e.served_model_name.clone(),
         ]);
     }
-    format!("{} version {}: {} ready\n{}", crate::output::escape(&set.job), set.version, set.endpoints.len(), grid.numbers(&[2]).text())
+    format!(
+        "{} version {}: {} ready\n{}",
+        crate::output::escape(&set.job),
+        set.version,
+        set.endpoints.len(),
+        grid.numbers(&[2]).text()
+    )
 }

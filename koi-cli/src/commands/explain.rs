@@ -10,28 +10,49 @@ use crate::output::{Grid, emit, escape, number};
 const SHOWN_OPTIONS: usize = 5;
 
 pub(super) async fn run(context: &Context, job: &str) -> anyhow::Result<()> {
-    let request = v1::ExplainJobRequest { job: job.to_owned() };
-    let reply = context.client.answer(context.client.jobs().explain_job(request).await)?;
+    let request = v1::ExplainJobRequest {
+        job: job.to_owned(),
+    };
+    let reply = context
+        .client
+        .answer(context.client.jobs().explain_job(request).await)?;
     emit(context.format, &reply, || text(&reply))
 }
 
 fn text(reply: &v1::ExplainJobReply) -> String {
     let job = reply.job.clone().unwrap_or_default();
     let mut out = vec![inspect_job::text(&job), String::new()];
-    let rationale = if reply.rationale.is_empty() { "-" } else { &reply.rationale };
-    out.push(escape(&format!("decision   {} by plan {} in tick {}", reply.action, reply.plan_seq, reply.tick_id)));
+    let rationale = if reply.rationale.is_empty() {
+        "-"
+    } else {
+        &reply.rationale
+    };
+    out.push(escape(&format!(
+        "decision   {} by plan {} in tick {}",
+        reply.action, reply.plan_seq, reply.tick_id
+    )));
     out.push(escape(&format!("why        {rationale}")));
     if let Some(sigma) = job.active.as_ref().and_then(|a| a.sigma.as_ref()) {
         out.push(escape(&format!("  {}", sigma_terms(sigma))));
         if !sigma.gaps.is_empty() {
-            out.push(escape(&format!("  weighted gaps to the ideal point: {}", pairs(&sigma.gaps))));
+            out.push(escape(&format!(
+                "  weighted gaps to the ideal point: {}",
+                pairs(&sigma.gaps)
+            )));
         }
         if !sigma.switch_cost_usd.is_empty() {
-            out.push(escape(&format!("  switch cost in USD: {}", pairs(&sigma.switch_cost_usd))));
+            out.push(escape(&format!(
+                "  switch cost in USD: {}",
+                pairs(&sigma.switch_cost_usd)
+            )));
         }
     }
     if !reply.not_chosen.is_empty() {
-        out.push(format!("\nnot chosen ({} options, the best {}):", reply.not_chosen.len(), reply.not_chosen.len().min(SHOWN_OPTIONS)));
+        out.push(format!(
+            "\nnot chosen ({} options, the best {}):",
+            reply.not_chosen.len(),
+            reply.not_chosen.len().min(SHOWN_OPTIONS)
+        ));
         out.push(options(&reply.not_chosen));
     }
     if !reply.mechanisms.is_empty() {
@@ -40,13 +61,26 @@ fn text(reply: &v1::ExplainJobReply) -> String {
     }
     if !reply.would_change.is_empty() {
         out.push("\nwhat would change the decision:".to_owned());
-        out.extend(reply.would_change.iter().map(|s| format!("  - {}", escape(s))));
+        out.extend(
+            reply
+                .would_change
+                .iter()
+                .map(|s| format!("  - {}", escape(s))),
+        );
     }
     out.join("\n")
 }
 
 fn options(options: &[v1::Option]) -> String {
-    let mut grid = Grid::new(&["OPTION", "σ", "GAIN", "Pr(breach)", "USD/h", "CODE", "REASON"]);
+    let mut grid = Grid::new(&[
+        "OPTION",
+        "σ",
+        "GAIN",
+        "Pr(breach)",
+        "USD/h",
+        "CODE",
+        "REASON",
+    ]);
     for o in options.iter().take(SHOWN_OPTIONS) {
         let sigma = o.sigma.clone().unwrap_or_default();
         grid.row([
@@ -63,7 +97,11 @@ fn options(options: &[v1::Option]) -> String {
 }
 
 fn mechanism(m: &v1::MechanismEvidence) -> String {
-    let verdicts = if m.recent_verdicts.is_empty() { "none yet".to_owned() } else { m.recent_verdicts.join(" ") };
+    let verdicts = if m.recent_verdicts.is_empty() {
+        "none yet".to_owned()
+    } else {
+        m.recent_verdicts.join(" ")
+    };
     escape(&format!(
         "  {}: confidence {}, uncertainty {}, verdicts {verdicts}; {}",
         m.mechanism_id,
@@ -85,12 +123,27 @@ mod tests {
             plan_seq: 7,
             tick_id: 9,
             rationale: "cheapest inside the SLO".into(),
-            not_chosen: vec![v1::Option { option: "1 × A100".into(), code: "C7-SLO".into(), reason: "TTFT\n too long".into(), ..Default::default() }],
-            mechanisms: vec![v1::MechanismEvidence { mechanism_id: "M1".into(), ..Default::default() }],
+            not_chosen: vec![v1::Option {
+                option: "1 × A100".into(),
+                code: "C7-SLO".into(),
+                reason: "TTFT\n too long".into(),
+                ..Default::default()
+            }],
+            mechanisms: vec![v1::MechanismEvidence {
+                mechanism_id: "M1".into(),
+                ..Default::default()
+            }],
             would_change: vec!["a price below 2 USD/h".into()],
         };
         let text = text(&reply);
-        for part in ["place by plan 7 in tick 9", "cheapest", "C7-SLO", "TTFT\\n too long", "M1", "below 2 USD/h"] {
+        for part in [
+            "place by plan 7 in tick 9",
+            "cheapest",
+            "C7-SLO",
+            "TTFT\\n too long",
+            "M1",
+            "below 2 USD/h",
+        ] {
             assert!(text.contains(part), "{part} in {text}");
         }
     }

@@ -18,8 +18,14 @@ const PAGE_SIZE: u32 = 500;
 pub async fn list_all(client: &Client, include_finished: bool) -> anyhow::Result<Vec<v1::Job>> {
     let (mut jobs, mut token) = (vec![], String::new());
     for _ in 0..MAX_PAGES {
-        let page = Some(v1::PageRequest { size: PAGE_SIZE, token });
-        let request = v1::ListJobsRequest { page, include_finished };
+        let page = Some(v1::PageRequest {
+            size: PAGE_SIZE,
+            token,
+        });
+        let request = v1::ListJobsRequest {
+            page,
+            include_finished,
+        };
         let reply = client.answer(client.jobs().list_jobs(request).await)?;
         jobs.extend(reply.jobs);
         token = reply.page.unwrap_or_default().next_token;
@@ -44,7 +50,18 @@ pub(super) async fn run(context: &Context, all: bool) -> anyhow::Result<()> {
 #[must_use]
 pub fn job_grid(jobs: &[v1::Job]) -> String {
     let mut grid = Grid::new(&[
-        "JOB", "CLASS", "STATE", "READY", "LADDER", "TTFT p99 ms", "TPOT p99 ms", "IN SLO", "tok/s", "USD/h", "AGE", "NOTE",
+        "JOB",
+        "CLASS",
+        "STATE",
+        "READY",
+        "LADDER",
+        "TTFT p99 ms",
+        "TPOT p99 ms",
+        "IN SLO",
+        "tok/s",
+        "USD/h",
+        "AGE",
+        "NOTE",
     ]);
     for job in jobs {
         grid.row(row(job));
@@ -58,7 +75,11 @@ fn row(job: &v1::Job) -> [String; 12] {
     let measured = job.measured.clone().unwrap_or_default();
     let outcome = |name| named(&measured.outcomes, name);
     let active = job.active.as_ref();
-    let ready = job.replicas.iter().filter(|r| r.phase == "ready" && r.role == "serve").count();
+    let ready = job
+        .replicas
+        .iter()
+        .filter(|r| r.phase == "ready" && r.role == "serve")
+        .count();
     let wanted = active
         .and_then(|a| a.ladder.as_ref())
         .map_or(0, |l| l.ranks.iter().map(|r| r.n_replicas).sum());
@@ -82,16 +103,37 @@ fn row(job: &v1::Job) -> [String; 12] {
 pub(super) fn inside(measured: &v1::Measured) -> String {
     match measured.n_windows_judged {
         0 => "-".to_owned(),
-        n => format!("{:.0}% of {n}", 100.0 * f64::from(measured.n_windows_inside) / f64::from(n)),
+        n => format!(
+            "{:.0}% of {n}",
+            100.0 * f64::from(measured.n_windows_inside) / f64::from(n)
+        ),
     }
 }
 
 fn note(job: &v1::Job) -> String {
-    let rollout = job.rollout.as_ref().map(|r| format!("{} {}", r.kind, ladder(r.target.as_ref().and_then(|t| t.ladder.as_ref()))));
-    let parts = [rollout.unwrap_or_default(), job.state_reason.clone(), job.note.clone()];
-    let text = parts.into_iter().filter(|p| !p.is_empty()).collect::<Vec<_>>().join("; ");
+    let rollout = job.rollout.as_ref().map(|r| {
+        format!(
+            "{} {}",
+            r.kind,
+            ladder(r.target.as_ref().and_then(|t| t.ladder.as_ref()))
+        )
+    });
+    let parts = [
+        rollout.unwrap_or_default(),
+        job.state_reason.clone(),
+        job.note.clone(),
+    ];
+    let text = parts
+        .into_iter()
+        .filter(|p| !p.is_empty())
+        .collect::<Vec<_>>()
+        .join("; ");
     let cut: String = text.chars().take(70).collect();
-    if cut.len() < text.len() { format!("{cut}…") } else { text }
+    if cut.len() < text.len() {
+        format!("{cut}…")
+    } else {
+        text
+    }
 }
 
 pub(super) async fn cancel(context: &Context, job: &str, reason: &str) -> anyhow::Result<()> {
@@ -100,8 +142,12 @@ pub(super) async fn cancel(context: &Context, job: &str, reason: &str) -> anyhow
         job: job.to_owned(),
         reason: reason.to_owned(),
     };
-    let reply = context.client.answer(context.client.jobs().cancel_job(request).await)?;
-    emit(context.format, &reply, || format!("cancelled {}; its replicas are being drained", reply.job_id))
+    let reply = context
+        .client
+        .answer(context.client.jobs().cancel_job(request).await)?;
+    emit(context.format, &reply, || {
+        format!("cancelled {}; its replicas are being drained", reply.job_id)
+    })
 }
 
 #[cfg(test)]
@@ -112,10 +158,17 @@ mod tests {
     fn a_job_without_measurements_shows_dashes() {
         let spec = v1::JobSpec {
             name: "chat\u{1b}[2J".into(),
-            slo: Some(v1::SloSpec { p99_ttft_ms: Some(2000.0), ..Default::default() }),
+            slo: Some(v1::SloSpec {
+                p99_ttft_ms: Some(2000.0),
+                ..Default::default()
+            }),
             ..Default::default()
         };
-        let job = v1::Job { spec: Some(spec), state: "waiting".into(), ..Default::default() };
+        let job = v1::Job {
+            spec: Some(spec),
+            state: "waiting".into(),
+            ..Default::default()
+        };
         let text = job_grid(&[job]);
         assert!(text.contains("-/2000") && text.contains("0/0"), "{text}");
         assert!(!text.contains('\u{1b}'), "{text}");

@@ -9,16 +9,31 @@ use crate::output::{Grid, age, emit, escape, number};
 
 pub(super) async fn inspect(context: &Context, id: &str) -> anyhow::Result<()> {
     let request = v1::GetPlanRequest { seq: serial(id)? };
-    let reply = context.client.answer(context.client.plans().get_plan(request).await)?;
+    let reply = context
+        .client
+        .answer(context.client.plans().get_plan(request).await)?;
     let plan = reply.plan.unwrap_or_default();
     emit(context.format, &plan, || text(&plan))
 }
 
 fn text(plan: &v1::Plan) -> String {
     let mut out = vec![
-        escape(&format!("plan       {} after {}, tick {}, {} ago", plan.seq, plan.parent, plan.tick_id, age(plan.created_at_us))),
-        format!("objective  {} (bound {})", number(Some(plan.objective), 4), number(plan.bound, 4)),
-        escape(&format!("snapshot   {} seed {}", plan.snapshot_hash, plan.seed)),
+        escape(&format!(
+            "plan       {} after {}, tick {}, {} ago",
+            plan.seq,
+            plan.parent,
+            plan.tick_id,
+            age(plan.created_at_us)
+        )),
+        format!(
+            "objective  {} (bound {})",
+            number(Some(plan.objective), 4),
+            number(plan.bound, 4)
+        ),
+        escape(&format!(
+            "snapshot   {} seed {}",
+            plan.snapshot_hash, plan.seed
+        )),
         escape(&format!("why        {}", plan.rationale)),
         String::new(),
         actions(&plan.actions),
@@ -27,7 +42,15 @@ fn text(plan: &v1::Plan) -> String {
         out.push(escape(&format!("\n{} {}: {}", a.kind, a.job, a.rationale)));
         out.extend(ladder_lines(a.ladder.as_ref(), "  ").lines().map(escape));
         out.extend(a.sigma.as_ref().map(|s| format!("  {}", sigma_terms(s))));
-        let slot = |s: &v1::Slot| format!("  slot r{}.{} on {}: {}", s.rank, s.index, s.host, s.gpu_uuids.join(","));
+        let slot = |s: &v1::Slot| {
+            format!(
+                "  slot r{}.{} on {}: {}",
+                s.rank,
+                s.index,
+                s.host,
+                s.gpu_uuids.join(",")
+            )
+        };
         out.extend(a.slots.iter().map(|s| escape(&slot(s))));
     }
     out.join("\n")

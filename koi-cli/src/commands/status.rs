@@ -12,19 +12,43 @@ pub(super) async fn run(context: &Context) -> anyhow::Result<()> {
     let jobs = list_all(client, false).await?;
     let nodes = nodes::list_all(client).await?;
     let value = serde_json::json!({ "status": status, "jobs": jobs, "nodes": nodes });
-    emit(context.format, &value, || format!("{}\n\n{}", text(&status), job_grid(&jobs)))
+    emit(context.format, &value, || {
+        format!("{}\n\n{}", text(&status), job_grid(&jobs))
+    })
 }
 
 /// The server's status as lines.
 pub(crate) fn text(s: &v1::GetStatusReply) -> String {
     let next = s.seconds_to_next_tick.map_or_else(|| "-".to_owned(), span);
-    let database = if s.database_ok { "ok".to_owned() } else { format!("away: {}", s.database_error) };
+    let database = if s.database_ok {
+        "ok".to_owned()
+    } else {
+        format!("away: {}", s.database_error)
+    };
     let lines = [
-        format!("server    build {}, epoch {}, up {}", s.build_id, s.epoch, age(s.started_at_us)),
+        format!(
+            "server    build {}, epoch {}, up {}",
+            s.build_id,
+            s.epoch,
+            age(s.started_at_us)
+        ),
         format!("database  {database}"),
-        format!("tick      {} of {} s, next in {next}, plan {}", s.tick_id, s.tick_interval_s, s.plan_seq),
-        format!("jobs      {} running, {} waiting", s.n_jobs_running, s.n_jobs_waiting),
-        format!("nodes     {}/{} alive, {}/{} GPUs reserved", s.n_nodes_alive, s.n_nodes, s.n_gpus_reserved, s.n_gpus),
+        format!(
+            "tick      {} of {} s, next in {next}, plan {}",
+            s.tick_id, s.tick_interval_s, s.plan_seq
+        ),
+        format!(
+            "jobs      {} running, {} waiting",
+            s.n_jobs_running, s.n_jobs_waiting
+        ),
+        format!(
+            "nodes     {}/{} alive, {}/{} GPUs reserved",
+            s.n_nodes_alive, s.n_nodes, s.n_gpus_reserved, s.n_gpus
+        ),
     ];
-    lines.iter().map(|l| escape(l)).collect::<Vec<_>>().join("\n")
+    lines
+        .iter()
+        .map(|l| escape(l))
+        .collect::<Vec<_>>()
+        .join("\n")
 }

@@ -19,7 +19,10 @@ pub enum Submission {
 }
 
 pub(super) async fn run(global: &Global, args: &SubmitArgs) -> anyhow::Result<()> {
-    let changes = Changes { set: &args.set, name: args.name.as_deref() };
+    let changes = Changes {
+        set: &args.set,
+        name: args.name.as_deref(),
+    };
     let file = job_file::read(&args.file, &changes, UtcMicros(now_us()))?;
     let client = Client::connect(&Target::resolve(global)?).await?;
     let request = v1::SubmitJobRequest {
@@ -33,7 +36,10 @@ pub(super) async fn run(global: &Global, args: &SubmitArgs) -> anyhow::Result<()
         if args.validate_only {
             format!("{name} is valid; nothing was stored")
         } else {
-            format!("accepted {name} ({}); follow it with `koi inspect job {name}`", reply.job_id)
+            format!(
+                "accepted {name} ({}); follow it with `koi inspect job {name}`",
+                reply.job_id
+            )
         }
     })
 }
@@ -50,7 +56,12 @@ pub async fn send(client: &Client, file: &JobFile, key: String) -> anyhow::Resul
     };
     match client.answer(client.jobs().submit_job(request).await) {
         Ok(reply) => Ok(Submission::Accepted(reply.job_id)),
-        Err(e) if e.downcast_ref::<Failure>().is_some_and(|f| f.code == ExitCode::Conflict) => Ok(Submission::Exists),
+        Err(e)
+            if e.downcast_ref::<Failure>()
+                .is_some_and(|f| f.code == ExitCode::Conflict) =>
+        {
+            Ok(Submission::Exists)
+        }
         Err(e) => Err(e),
     }
 }

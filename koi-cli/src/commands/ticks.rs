@@ -9,20 +9,34 @@ use crate::failure::{ExitCode, Failure};
 use crate::output::{Grid, age, emit, escape, number};
 
 pub(super) async fn run(context: &Context, limit: u32) -> anyhow::Result<()> {
-    let page = Some(v1::PageRequest { size: limit.clamp(1, 500), token: String::new() });
-    let reply = context.client.answer(context.client.ticks().list_ticks(v1::ListTicksRequest { page }).await)?;
-    emit(context.format, &reply.ticks, || match reply.ticks.is_empty() {
-        true => "no ticks yet; run one with `koi tick run`".to_owned(),
-        false => table(&reply.ticks),
+    let page = Some(v1::PageRequest {
+        size: limit.clamp(1, 500),
+        token: String::new(),
+    });
+    let reply = context.client.answer(
+        context
+            .client
+            .ticks()
+            .list_ticks(v1::ListTicksRequest { page })
+            .await,
+    )?;
+    emit(context.format, &reply.ticks, || {
+        match reply.ticks.is_empty() {
+            true => "no ticks yet; run one with `koi tick run`".to_owned(),
+            false => table(&reply.ticks),
+        }
     })
 }
 
 fn seconds(tick: &v1::Tick) -> Option<f64> {
-    tick.closed_at_us.map(|closed| (closed - tick.opened_at_us) as f64 / 1e6)
+    tick.closed_at_us
+        .map(|closed| (closed - tick.opened_at_us) as f64 / 1e6)
 }
 
 fn table(ticks: &[v1::Tick]) -> String {
-    let mut grid = Grid::new(&["TICK", "PHASE", "CAUSE", "OPENED", "SECONDS", "PLAN", "EVIDENCE", "OUTCOME"]);
+    let mut grid = Grid::new(&[
+        "TICK", "PHASE", "CAUSE", "OPENED", "SECONDS", "PLAN", "EVIDENCE", "OUTCOME",
+    ]);
     for t in ticks {
         let outcome = match (&t.failure, t.plan_seq) {
             (failure, _) if !failure.is_empty() => format!("kept all: {failure}"),
@@ -44,15 +58,23 @@ fn table(ticks: &[v1::Tick]) -> String {
 }
 
 pub(super) async fn run_now(context: &Context) -> anyhow::Result<()> {
-    let request = v1::RunTickRequest { idempotency_key: idempotency_key() };
-    let reply = context.client.answer(context.client.ticks().run_tick(request).await)?;
+    let request = v1::RunTickRequest {
+        idempotency_key: idempotency_key(),
+    };
+    let reply = context
+        .client
+        .answer(context.client.ticks().run_tick(request).await)?;
     let tick = reply.tick.unwrap_or_default();
     emit(context.format, &tick, || table(std::slice::from_ref(&tick)))
 }
 
 pub(super) async fn inspect(context: &Context, id: &str) -> anyhow::Result<()> {
-    let request = v1::GetTickRequest { tick_id: serial(id)? };
-    let reply = context.client.answer(context.client.ticks().get_tick(request).await)?;
+    let request = v1::GetTickRequest {
+        tick_id: serial(id)?,
+    };
+    let reply = context
+        .client
+        .answer(context.client.ticks().get_tick(request).await)?;
     emit(context.format, &reply, || text(&reply))
 }
 
@@ -62,16 +84,29 @@ pub(super) fn serial(id: &str) -> anyhow::Result<i64> {
         return Ok(0);
     }
     let number = id.parse().ok().filter(|n: &i64| *n > 0);
-    let message = || format!("{:?} is not a number above 0, nor latest", id.chars().take(40).collect::<String>());
+    let message = || {
+        format!(
+            "{:?} is not a number above 0, nor latest",
+            id.chars().take(40).collect::<String>()
+        )
+    };
     number.ok_or_else(|| Failure::new(ExitCode::Invalid, message()).into())
 }
 
 fn text(reply: &v1::GetTickReply) -> String {
     let tick = reply.tick.clone().unwrap_or_default();
-    let phases: Vec<String> = tick.phase_ms.iter().map(|p| format!("{} {} ms", p.name, short(p.value))).collect();
+    let phases: Vec<String> = tick
+        .phase_ms
+        .iter()
+        .map(|p| format!("{} {} ms", p.name, short(p.value)))
+        .collect();
     let mut out = vec![table(std::slice::from_ref(&tick)), String::new()];
     out.push(escape(&format!("phases     {}", phases.join(", "))));
-    out.extend(tick.first_violations.iter().map(|v| escape(&format!("refused    {v}"))));
+    out.extend(
+        tick.first_violations
+            .iter()
+            .map(|v| escape(&format!("refused    {v}"))),
+    );
     if !reply.evidence.is_empty() {
         out.push(String::new());
         out.push(evidence(&reply.evidence));
@@ -80,9 +115,21 @@ fn text(reply: &v1::GetTickReply) -> String {
 }
 
 fn evidence(rows: &[v1::Evidence]) -> String {
-    let mut grid = Grid::new(&["JOB", "RANK", "MECHANISM", "VERDICT", "ICP", "POINTS", "DETAIL"]);
+    let mut grid = Grid::new(&[
+        "JOB",
+        "RANK",
+        "MECHANISM",
+        "VERDICT",
+        "ICP",
+        "POINTS",
+        "DETAIL",
+    ]);
     for e in rows {
-        let verdict = if e.quadrant.is_empty() { "undecided" } else { &e.quadrant };
+        let verdict = if e.quadrant.is_empty() {
+            "undecided"
+        } else {
+            &e.quadrant
+        };
         grid.row([
             e.job.as_str(),
             &e.rank.to_string(),
@@ -110,7 +157,11 @@ mod tests {
 
     #[test]
     fn a_tick_that_kept_all_says_why() {
-        let tick = v1::Tick { tick_id: 3, failure: "database away".into(), ..Default::default() };
+        let tick = v1::Tick {
+            tick_id: 3,
+            failure: "database away".into(),
+            ..Default::default()
+        };
         assert!(table(&[tick]).contains("kept all: database away"));
     }
 }

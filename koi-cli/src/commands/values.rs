@@ -8,7 +8,11 @@ use crate::output::number;
 pub(super) fn place(e: Option<&v1::Environment>) -> String {
     e.map_or_else(
         || "-".to_owned(),
-        |e| [&e.market, &e.cloud, &e.region, &e.zone, &e.gpu_type].map(String::as_str).join("/"),
+        |e| {
+            [&e.market, &e.cloud, &e.region, &e.zone, &e.gpu_type]
+                .map(String::as_str)
+                .join("/")
+        },
     )
 }
 
@@ -19,7 +23,11 @@ pub(super) fn named(values: &[v1::NamedValue], name: &str) -> Option<f64> {
 
 /// `name=value` pairs, values to four significant digits.
 pub(super) fn pairs(values: &[v1::NamedValue]) -> String {
-    values.iter().map(|v| format!("{}={}", v.name, short(v.value))).collect::<Vec<_>>().join("  ")
+    values
+        .iter()
+        .map(|v| format!("{}={}", v.name, short(v.value)))
+        .collect::<Vec<_>>()
+        .join("  ")
 }
 
 /// A number to about four significant digits.
@@ -59,15 +67,27 @@ fn width(rank: &v1::Rank, name: &str) -> i64 {
 
 /// `2 × H100 tp2 pp1 spot` for each rank.
 pub(super) fn ladder(ladder: Option<&v1::Ladder>) -> String {
-    let Some(ladder) = ladder.filter(|l| !l.ranks.is_empty()) else { return "-".to_owned() };
+    let Some(ladder) = ladder.filter(|l| !l.ranks.is_empty()) else {
+        return "-".to_owned();
+    };
     let rank = |r: &v1::Rank| {
         let (gpu, market) = r
             .environment
             .as_ref()
             .map_or(("?", "?"), |e| (e.gpu_type.as_str(), e.market.as_str()));
-        format!("{} × {gpu} tp{} pp{} {market}", r.n_replicas, width(r, "tp"), width(r, "pp"))
+        format!(
+            "{} × {gpu} tp{} pp{} {market}",
+            r.n_replicas,
+            width(r, "tp"),
+            width(r, "pp")
+        )
     };
-    ladder.ranks.iter().map(rank).collect::<Vec<_>>().join(" + ")
+    ladder
+        .ranks
+        .iter()
+        .map(rank)
+        .collect::<Vec<_>>()
+        .join(" + ")
 }
 
 /// Every rank with its environment and settings, one line each.
@@ -78,20 +98,36 @@ pub(super) fn ladder_lines(ladder: Option<&v1::Ladder>, indent: &str) -> String 
         format!(
             "{indent}rank {i}: {} × {} on {} ({} GPUs each), mechanism {}\n{indent}  {}",
             r.n_replicas,
-            if r.instance_type.is_empty() { "-" } else { &r.instance_type },
+            if r.instance_type.is_empty() {
+                "-"
+            } else {
+                &r.instance_type
+            },
             place(r.environment.as_ref()),
             r.gpus_per_replica,
-            if r.mechanism_id.is_empty() { "-" } else { &r.mechanism_id },
+            if r.mechanism_id.is_empty() {
+                "-"
+            } else {
+                &r.mechanism_id
+            },
             settings.join(" "),
         )
     };
-    ranks.iter().enumerate().map(line).collect::<Vec<_>>().join("\n")
+    ranks
+        .iter()
+        .enumerate()
+        .map(line)
+        .collect::<Vec<_>>()
+        .join("\n")
 }
 
 /// Every term of σ; a term that was not computed says so.
 pub(super) fn sigma_terms(s: &v1::SigmaTerms) -> String {
     let term = |name: &str, value: Option<f64>| {
-        format!("{name} {}", value.map_or_else(|| "not computed".to_owned(), short))
+        format!(
+            "{name} {}",
+            value.map_or_else(|| "not computed".to_owned(), short)
+        )
     };
     [
         term("σ", s.sigma),
@@ -118,8 +154,14 @@ mod tests {
 
     #[test]
     fn terms_that_were_not_computed_say_so() {
-        let text = sigma_terms(&v1::SigmaTerms { sigma: Some(-0.25), ..Default::default() });
-        assert!(text.starts_with("σ -0.250, J not computed, EIG not computed"), "{text}");
+        let text = sigma_terms(&v1::SigmaTerms {
+            sigma: Some(-0.25),
+            ..Default::default()
+        });
+        assert!(
+            text.starts_with("σ -0.250, J not computed, EIG not computed"),
+            "{text}"
+        );
     }
 
     #[test]

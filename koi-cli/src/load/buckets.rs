@@ -5,13 +5,14 @@ use serde::{Deserialize, Serialize};
 
 /// Edges of `vllm:time_to_first_token_seconds` (vLLM 0.32).
 pub(super) const TTFT_EDGES_S: [f64; 22] = [
-    0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0,
-    160.0, 640.0, 2560.0,
+    0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0,
+    20.0, 40.0, 80.0, 160.0, 640.0, 2560.0,
 ];
 
 /// Edges of `vllm:request_time_per_output_token_seconds` (vLLM 0.32).
 pub(super) const TPOT_EDGES_S: [f64; 19] = [
-    0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0,
+    0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0,
+    40.0, 80.0,
 ];
 
 /// Samples kept for raw quantiles, per minute and latency; 30 requests a second give 1,800.
@@ -32,7 +33,10 @@ impl Latency {
     /// Counts an observation; a value on an edge belongs to the bucket below it, as `le` says.
     pub(super) fn observe(&mut self, edges_s: &[f64], seconds: f64) {
         self.counts.resize(edges_s.len() + 1, 0);
-        let bucket = edges_s.iter().position(|edge| seconds <= *edge).unwrap_or(edges_s.len());
+        let bucket = edges_s
+            .iter()
+            .position(|edge| seconds <= *edge)
+            .unwrap_or(edges_s.len());
         self.counts[bucket] += 1;
         if self.samples_ms.len() < MAX_SAMPLES {
             self.samples_ms.push((seconds * 1e6).round() / 1e3);
@@ -43,7 +47,8 @@ impl Latency {
 
     /// Adds the observations of another minute.
     pub(super) fn add(&mut self, other: &Self) {
-        self.counts.resize(self.counts.len().max(other.counts.len()), 0);
+        self.counts
+            .resize(self.counts.len().max(other.counts.len()), 0);
         for (mine, theirs) in self.counts.iter_mut().zip(&other.counts) {
             *mine += theirs;
         }
@@ -116,7 +121,11 @@ mod tests {
         let l = latency(&TPOT_EDGES_S, [0.025, 0.025_000_1, 81.0]);
         assert_eq!((l.counts[1], l.counts[2], l.counts[19]), (1, 1, 1));
         assert_eq!(l.count(), 3);
-        assert_eq!(l.bucket_quantile_ms(1.0, &TPOT_EDGES_S), Some(80_000.0), "+Inf answers with the last edge");
+        assert_eq!(
+            l.bucket_quantile_ms(1.0, &TPOT_EDGES_S),
+            Some(80_000.0),
+            "+Inf answers with the last edge"
+        );
     }
 
     #[test]
@@ -128,30 +137,49 @@ mod tests {
         let mut empty = Latency::default();
         empty.add(&b);
         assert_eq!(empty, b);
-        assert_eq!((Latency::default().raw_quantile_ms(0.5), Latency::default().bucket_quantile_ms(0.5, &TPOT_EDGES_S)), (None, None));
+        assert_eq!(
+            (
+                Latency::default().raw_quantile_ms(0.5),
+                Latency::default().bucket_quantile_ms(0.5, &TPOT_EDGES_S)
+            ),
+            (None, None)
+        );
     }
 
     #[test]
     fn memory_is_bounded_and_a_cut_sample_gives_no_raw_quantile() {
         let l = latency(&TPOT_EDGES_S, (0..MAX_SAMPLES + 5).map(|_| 0.01));
-        assert_eq!((l.samples_ms.len(), l.n_samples_dropped, l.count()), (MAX_SAMPLES, 5, MAX_SAMPLES as u64 + 5));
+        assert_eq!(
+            (l.samples_ms.len(), l.n_samples_dropped, l.count()),
+            (MAX_SAMPLES, 5, MAX_SAMPLES as u64 + 5)
+        );
         assert_eq!(l.raw_quantile_ms(0.5), None);
     }
 
     #[test]
     fn edges_are_those_of_the_captured_engine() {
-        let shared = std::env::var("KOI_SHARED").map(std::path::PathBuf::from).ok().or_else(|| {
-            let here = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
-            here.ancestors().map(|a| a.join("shared")).find(|s| s.join("vectors").is_dir())
-        });
+        let shared = std::env::var("KOI_SHARED")
+            .map(std::path::PathBuf::from)
+            .ok()
+            .or_else(|| {
+                let here = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+                here.ancestors()
+                    .map(|a| a.join("shared"))
+                    .find(|s| s.join("vectors").is_dir())
+            });
         let capture = shared.map(|s| s.join("data/vllm-cpu-capture/00-idle.metrics.txt"));
         let Some(text) = capture.and_then(|c| std::fs::read_to_string(c).ok()) else {
             eprintln!("SKIPPED: no shared/data/vllm-cpu-capture here");
             return;
         };
         let edges = |name: &str| -> Vec<f64> {
-            let lines = text.lines().filter(|l| l.starts_with(&format!("vllm:{name}_bucket")));
-            lines.filter_map(|l| l.split("le=\"").nth(1)?.split('"').next()?.parse().ok()).filter(|e: &f64| e.is_finite()).collect()
+            let lines = text
+                .lines()
+                .filter(|l| l.starts_with(&format!("vllm:{name}_bucket")));
+            lines
+                .filter_map(|l| l.split("le=\"").nth(1)?.split('"').next()?.parse().ok())
+                .filter(|e: &f64| e.is_finite())
+                .collect()
         };
         assert_eq!(edges("time_to_first_token_seconds"), TTFT_EDGES_S);
         assert_eq!(edges("request_time_per_output_token_seconds"), TPOT_EDGES_S);

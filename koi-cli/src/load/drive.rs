@@ -191,7 +191,9 @@ impl Drive {
         if self.in_flight.load(Ordering::Relaxed) >= MAX_IN_FLIGHT {
             let mut minutes = lock(&self.minutes);
             minutes.open.sent += 1;
-            minutes.open.finish(&Timing::failed(FailureKind::NotSent), 0);
+            minutes
+                .open
+                .finish(&Timing::failed(FailureKind::NotSent), 0);
             return;
         }
         let (drive, row) = (Arc::clone(self), row.clone());
@@ -209,7 +211,8 @@ impl Drive {
                 }
                 continue;
             }
-            let index = self.cursor.fetch_add(1, Ordering::Relaxed) as usize % self.trace.rows.len();
+            let index =
+                self.cursor.fetch_add(1, Ordering::Relaxed) as usize % self.trace.rows.len();
             let row = self.trace.rows[index].clone();
             let fine = tokio::select! {
                 fine = self.one(&row) => fine,
@@ -232,7 +235,11 @@ impl Drive {
         }
         self.in_flight.fetch_add(1, Ordering::Relaxed);
         let _guard = InFlight(&self.in_flight);
-        let ids = prompt::token_ids(&row, SplitMix::new(self.seed ^ n).next(), self.job.vocabulary);
+        let ids = prompt::token_ids(
+            &row,
+            SplitMix::new(self.seed ^ n).next(),
+            self.job.vocabulary,
+        );
         let timing = self.tries(&row, &ids).await;
         lock(&self.minutes).open.finish(&timing, row.prompt_tokens);
         timing.failure.is_none()
@@ -258,7 +265,11 @@ impl Drive {
         }
     }
 
-    async fn endpoint(&self, row: &Row, avoid: Option<&str>) -> Option<(super::endpoints::Endpoint, String)> {
+    async fn endpoint(
+        &self,
+        row: &Row,
+        avoid: Option<&str>,
+    ) -> Option<(super::endpoints::Endpoint, String)> {
         let session = row.session.filter(|_| self.job.session_affinity);
         let deadline = Instant::now() + ENDPOINT_WAIT;
         loop {
@@ -273,7 +284,9 @@ impl Drive {
     /// The request cut to the context, the prompt first; true when something was cut.
     fn fitted(&self, row: &Row) -> (Row, bool) {
         let mut row = row.clone();
-        let Some(max) = self.job.max_context_tokens else { return (row, false) };
+        let Some(max) = self.job.max_context_tokens else {
+            return (row, false);
+        };
         if row.prompt_tokens.saturating_add(row.generated_tokens) <= max {
             return (row, false);
         }

@@ -61,7 +61,12 @@ impl Endpoints {
     /// The endpoints of a job in a folder of endpoint files.
     pub(super) fn new(folder: &Path, job: &str) -> Self {
         let path = folder.join(format!("{job}.json"));
-        Self { path, stamp: None, known: Known::NoFile, dealt: vec![] }
+        Self {
+            path,
+            stamp: None,
+            known: Known::NoFile,
+            dealt: vec![],
+        }
     }
 
     /// Looks at the file; reads it only when it changed. A file that cannot be read or parsed keeps
@@ -76,7 +81,9 @@ impl Endpoints {
         if stamp == self.stamp || meta.len() > MAX_FILE_BYTES {
             return;
         }
-        let parsed = std::fs::read(&self.path).ok().and_then(|b| serde_json::from_slice::<EndpointFile>(&b).ok());
+        let parsed = std::fs::read(&self.path)
+            .ok()
+            .and_then(|b| serde_json::from_slice::<EndpointFile>(&b).ok());
         if let Some(file) = parsed.filter(|f| f.endpoints.len() <= MAX_ENDPOINTS) {
             self.stamp = stamp;
             self.dealt = vec![0; file.endpoints.len()];
@@ -91,20 +98,33 @@ impl Endpoints {
 
     /// True when another replica than this one is ready.
     pub(super) fn has_other(&self, replica_id: &str) -> bool {
-        let Known::Ready(file) = &self.known else { return false };
+        let Known::Ready(file) = &self.known else {
+            return false;
+        };
         file.endpoints.iter().any(|e| e.replica_id != replica_id)
     }
 
     /// The endpoint for the next request and the model name, or nothing when none is ready. A session
     /// stays with its endpoint as long as that is ready; `avoid` is the replica that did not answer.
-    pub(super) fn pick(&mut self, session: Option<u64>, avoid: Option<&str>) -> Option<(Endpoint, String)> {
-        let Known::Ready(file) = &self.known else { return None };
+    pub(super) fn pick(
+        &mut self,
+        session: Option<u64>,
+        avoid: Option<&str>,
+    ) -> Option<(Endpoint, String)> {
+        let Known::Ready(file) = &self.known else {
+            return None;
+        };
         let usable = |e: &&(usize, &Endpoint)| avoid != Some(e.1.replica_id.as_str());
         let all: Vec<(usize, &Endpoint)> = file.endpoints.iter().enumerate().collect();
-        let open: Vec<(usize, f64)> = all.iter().filter(usable).map(|(i, e)| (*i, weight(e, &all))).collect();
+        let open: Vec<(usize, f64)> = all
+            .iter()
+            .filter(usable)
+            .map(|(i, e)| (*i, weight(e, &all)))
+            .collect();
         let best = match session {
             Some(session) => open.iter().min_by(|a, b| {
-                let key = |(i, w): &(usize, f64)| rendezvous(session, &file.endpoints[*i].replica_id, *w);
+                let key =
+                    |(i, w): &(usize, f64)| rendezvous(session, &file.endpoints[*i].replica_id, *w);
                 key(a).total_cmp(&key(b))
             }),
             // The endpoint that is furthest behind its share.
@@ -115,7 +135,10 @@ impl Endpoints {
         };
         let index = best?.0;
         self.dealt[index] += 1;
-        Some((file.endpoints[index].clone(), file.served_model_name.clone()))
+        Some((
+            file.endpoints[index].clone(),
+            file.served_model_name.clone(),
+        ))
     }
 }
 
@@ -123,7 +146,13 @@ impl Endpoints {
 fn weight(endpoint: &Endpoint, all: &[(usize, &Endpoint)]) -> f64 {
     let fine = |w: f64| w.is_finite() && w > 0.0;
     let none = !all.iter().any(|(_, e)| fine(e.weight));
-    if none { 1.0 } else if fine(endpoint.weight) { endpoint.weight } else { 0.0 }
+    if none {
+        1.0
+    } else if fine(endpoint.weight) {
+        endpoint.weight
+    } else {
+        0.0
+    }
 }
 
 /// Weighted rendezvous hashing: the smallest −ln(u)/w wins, with u from session and replica.
@@ -133,7 +162,11 @@ fn rendezvous(session: u64, replica: &str, weight: f64) -> f64 {
         state = SplitMix::new(state ^ u64::from(byte)).next();
     }
     let u = ((state >> 11) as f64 + 0.5) / (1_u64 << 53) as f64;
-    if weight > 0.0 { -u.ln() / weight } else { f64::INFINITY }
+    if weight > 0.0 {
+        -u.ln() / weight
+    } else {
+        f64::INFINITY
+    }
 }
 
 #[cfg(test)]
@@ -151,14 +184,28 @@ mod tests {
         };
         let endpoints: Vec<Endpoint> = weights.iter().enumerate().map(endpoint).collect();
         let dealt = vec![0; endpoints.len()];
-        let known = Known::Ready(EndpointFile { version: 1, served_model_name: "m".into(), endpoints });
-        Endpoints { path: PathBuf::new(), stamp: None, known, dealt }
+        let known = Known::Ready(EndpointFile {
+            version: 1,
+            served_model_name: "m".into(),
+            endpoints,
+        });
+        Endpoints {
+            path: PathBuf::new(),
+            stamp: None,
+            known,
+            dealt,
+        }
     }
 
-    fn deal(endpoints: &mut Endpoints, sessions: impl Iterator<Item = Option<u64>>) -> BTreeMap<u16, u32> {
+    fn deal(
+        endpoints: &mut Endpoints,
+        sessions: impl Iterator<Item = Option<u64>>,
+    ) -> BTreeMap<u16, u32> {
         let mut counts = BTreeMap::new();
         for session in sessions {
-            *counts.entry(endpoints.pick(session, None).unwrap().0.port).or_default() += 1;
+            *counts
+                .entry(endpoints.pick(session, None).unwrap().0.port)
+                .or_default() += 1;
         }
         counts
     }
@@ -166,7 +213,10 @@ mod tests {
     #[test]
     fn requests_follow_the_weights() {
         let counts = deal(&mut with(&[0.5, 0.3, 0.2, 0.0]), (0..1000).map(|_| None));
-        assert_eq!(counts, BTreeMap::from([(20_000, 500), (20_001, 300), (20_002, 200)]));
+        assert_eq!(
+            counts,
+            BTreeMap::from([(20_000, 500), (20_001, 300), (20_002, 200)])
+        );
         let equal = deal(&mut with(&[0.0, f64::NAN]), (0..10).map(|_| None));
         assert_eq!(equal, BTreeMap::from([(20_000, 5), (20_001, 5)]));
     }
@@ -196,15 +246,23 @@ mod tests {
         endpoints.refresh();
         assert_eq!(endpoints.known(), &Known::NoFile);
         let write = |version: i64, list: &str| {
-            let text = format!(r#"{{"job":"chat","version":{version},"served_model_name":"m","endpoints":[{list}]}}"#);
+            let text = format!(
+                r#"{{"job":"chat","version":{version},"served_model_name":"m","endpoints":[{list}]}}"#
+            );
             crate::secrets::write_whole(&dir.join("chat.json"), text.as_bytes(), 0o644).unwrap();
         };
-        write(1, r#"{"replica_id":"chat.g1.r0.0","address":"127.0.0.1","port":20001,"weight":0.5}"#);
+        write(
+            1,
+            r#"{"replica_id":"chat.g1.r0.0","address":"127.0.0.1","port":20001,"weight":0.5}"#,
+        );
         endpoints.refresh();
         assert_eq!(endpoints.pick(None, None).unwrap().0.port, 20_001);
         std::fs::write(dir.join("chat.json"), "{ half").unwrap();
         endpoints.refresh();
-        assert!(endpoints.pick(None, None).is_some(), "a broken file keeps what was known");
+        assert!(
+            endpoints.pick(None, None).is_some(),
+            "a broken file keeps what was known"
+        );
         write(2, "");
         endpoints.refresh();
         assert_eq!(endpoints.pick(None, None), None);

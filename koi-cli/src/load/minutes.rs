@@ -67,7 +67,11 @@ impl Minute {
 
     /// Adds another minute; keeps the earlier start.
     pub(super) fn add(&mut self, other: &Self) {
-        self.start_us = if self.start_us == 0 { other.start_us } else { self.start_us.min(other.start_us) };
+        self.start_us = if self.start_us == 0 {
+            other.start_us
+        } else {
+            self.start_us.min(other.start_us)
+        };
         self.sent += other.sent;
         self.finished += other.finished;
         for (kind, n) in &other.failed {
@@ -83,7 +87,11 @@ impl Minute {
 
     /// The counts without the latencies.
     pub(super) fn counts(&self) -> Self {
-        Self { ttft: Latency::default(), tpot: Latency::default(), ..self.clone() }
+        Self {
+            ttft: Latency::default(),
+            tpot: Latency::default(),
+            ..self.clone()
+        }
     }
 }
 
@@ -101,8 +109,15 @@ impl Minutes {
     /// Starts in a folder, which is made.
     pub(super) fn new(folder: PathBuf, now_us: i64) -> anyhow::Result<Self> {
         std::fs::create_dir_all(&folder).with_context(|| format!("make {}", folder.display()))?;
-        let open = Minute { start_us: floor(now_us), ..Minute::default() };
-        Ok(Self { folder, open, closed: Minute::default() })
+        let open = Minute {
+            start_us: floor(now_us),
+            ..Minute::default()
+        };
+        Ok(Self {
+            folder,
+            open,
+            closed: Minute::default(),
+        })
     }
 
     /// Takes out the open minute when it is over (or at the end of the run) and starts the next.
@@ -111,7 +126,10 @@ impl Minutes {
         if start == self.open.start_us && !ends {
             return None;
         }
-        let next = Minute { start_us: start, ..Minute::default() };
+        let next = Minute {
+            start_us: start,
+            ..Minute::default()
+        };
         let closed = std::mem::replace(&mut self.open, next);
         self.closed.add(&closed.counts());
         Some(closed)
@@ -152,9 +170,13 @@ fn load(path: &Path) -> Option<Minute> {
 
 /// Files of closed minutes, oldest first.
 fn files(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
-    let entries = std::fs::read_dir(folder).with_context(|| format!("read {}", folder.display()))?;
-    let mut paths: Vec<PathBuf> =
-        entries.filter_map(Result::ok).map(|e| e.path()).filter(|p| p.extension().is_some_and(|e| e == "json")).collect();
+    let entries =
+        std::fs::read_dir(folder).with_context(|| format!("read {}", folder.display()))?;
+    let mut paths: Vec<PathBuf> = entries
+        .filter_map(Result::ok)
+        .map(|e| e.path())
+        .filter(|p| p.extension().is_some_and(|e| e == "json"))
+        .collect();
     paths.sort();
     Ok(paths)
 }
@@ -164,7 +186,11 @@ pub(super) fn newest(folder: &Path, n: u32, now_us: i64) -> anyhow::Result<Vec<M
     let end = floor(now_us);
     let first = end - i64::from(n) * MINUTE_US;
     let inside = |m: &Minute| m.start_us >= first && m.start_us < end;
-    Ok(files(folder)?.iter().filter_map(|p| load(p)).filter(inside).collect())
+    Ok(files(folder)?
+        .iter()
+        .filter_map(|p| load(p))
+        .filter(inside)
+        .collect())
 }
 
 #[cfg(test)]
@@ -176,7 +202,12 @@ mod tests {
 
     fn timing(ttft_ms: u64, failure: Option<FailureKind>) -> Timing {
         let tpot = failure.is_none().then_some(Duration::from_millis(20));
-        Timing { ttft: Some(Duration::from_millis(ttft_ms)), tpot, tokens: 5, failure }
+        Timing {
+            ttft: Some(Duration::from_millis(ttft_ms)),
+            tpot,
+            tokens: 5,
+            failure,
+        }
     }
 
     #[test]
@@ -186,19 +217,42 @@ mod tests {
         let mut minutes = Minutes::new(dir.clone(), t0 + 5).unwrap();
         minutes.open.sent = 2;
         minutes.open.finish(&timing(100, None), 10);
-        minutes.open.finish(&timing(200, Some(FailureKind::Cut)), 10);
+        minutes
+            .open
+            .finish(&timing(200, Some(FailureKind::Cut)), 10);
         assert_eq!(minutes.roll(t0 + MINUTE_US - 1, false), None);
         let closed = minutes.roll(t0 + MINUTE_US, false).unwrap();
-        assert_eq!((closed.start_us, closed.finished, closed.n_failed()), (t0, 1, 1));
+        assert_eq!(
+            (closed.start_us, closed.finished, closed.n_failed()),
+            (t0, 1, 1)
+        );
         store(&dir, &closed).unwrap();
         // A second run in the same minute adds to it.
         store(&dir, &closed).unwrap();
         let all = newest(&dir, 1, t0 + MINUTE_US + 1).unwrap();
         assert_eq!(all.len(), 1);
-        assert_eq!((all[0].sent, all[0].ttft.count(), all[0].tpot.count(), all[0].prompt_tokens), (4, 4, 2, 20));
-        assert!(newest(&dir, 1, t0 + 1).unwrap().is_empty(), "the open minute is not whole");
+        assert_eq!(
+            (
+                all[0].sent,
+                all[0].ttft.count(),
+                all[0].tpot.count(),
+                all[0].prompt_tokens
+            ),
+            (4, 4, 2, 20)
+        );
+        assert!(
+            newest(&dir, 1, t0 + 1).unwrap().is_empty(),
+            "the open minute is not whole"
+        );
         for i in 1..=200 {
-            store(&dir, &Minute { start_us: t0 + i * MINUTE_US, ..Minute::default() }).unwrap();
+            store(
+                &dir,
+                &Minute {
+                    start_us: t0 + i * MINUTE_US,
+                    ..Minute::default()
+                },
+            )
+            .unwrap();
         }
         assert_eq!(files(&dir).unwrap().len(), KEPT_MINUTES);
         std::fs::remove_dir_all(&dir).unwrap();

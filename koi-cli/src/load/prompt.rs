@@ -32,12 +32,22 @@ pub(super) fn token_ids(row: &Row, unique: u64, vocabulary: u32) -> Vec<u32> {
         Shared::Prefix { id, tokens } => {
             // At least one token stays its own: a request of which everything is cached is another
             // kind of request.
-            push(&mut ids, SHARED_SEED ^ id.wrapping_mul(0x9E37), (*tokens).min(n - 1), vocabulary);
+            push(
+                &mut ids,
+                SHARED_SEED ^ id.wrapping_mul(0x9E37),
+                (*tokens).min(n - 1),
+                vocabulary,
+            );
         }
         Shared::Blocks(blocks) => {
             for id in blocks.iter() {
                 let left = n - ids.len() as u32;
-                push(&mut ids, SHARED_SEED ^ id.wrapping_mul(0x9E37), left.min(HASH_BLOCK_TOKENS), vocabulary);
+                push(
+                    &mut ids,
+                    SHARED_SEED ^ id.wrapping_mul(0x9E37),
+                    left.min(HASH_BLOCK_TOKENS),
+                    vocabulary,
+                );
             }
         }
     }
@@ -70,7 +80,13 @@ mod tests {
     use super::*;
 
     fn row(prompt_tokens: u32, shared: Shared) -> Row {
-        Row { at_s: 0.0, prompt_tokens, generated_tokens: 1, shared, session: None }
+        Row {
+            at_s: 0.0,
+            prompt_tokens,
+            generated_tokens: 1,
+            shared,
+            session: None,
+        }
     }
 
     #[test]
@@ -83,7 +99,10 @@ mod tests {
         assert_ne!(a[100..120], b[100..120]);
         let other = token_ids(&row(150, Shared::Prefix { id: 4, tokens: 100 }), 1, 30_000);
         assert_ne!(a[..100], other[..100]);
-        assert_eq!(token_ids(&row(5, Shared::Prefix { id: 3, tokens: 100 }), 1, 30_000).len(), 5);
+        assert_eq!(
+            token_ids(&row(5, Shared::Prefix { id: 3, tokens: 100 }), 1, 30_000).len(),
+            5
+        );
     }
 
     #[test]
@@ -94,7 +113,11 @@ mod tests {
         assert_eq!((a.len(), b.len()), (1400, 1200));
         assert_eq!(a[..1024], b[..1024]);
         assert_ne!(a[1024..1200], b[1024..1200]);
-        assert_eq!(token_ids(&row(2000, blocks(&[0])), 1, 30_000).len(), 2000, "fewer blocks than tokens");
+        assert_eq!(
+            token_ids(&row(2000, blocks(&[0])), 1, 30_000).len(),
+            2000,
+            "fewer blocks than tokens"
+        );
     }
 
     #[test]
@@ -103,7 +126,13 @@ mod tests {
         assert!(ids.iter().all(|id| (10..341).contains(id)));
         let text = body("we\"ird", &ids, 42);
         let value: serde_json::Value = serde_json::from_str(&text).unwrap();
-        assert_eq!((value["prompt"].as_array().unwrap().len(), &value["max_tokens"]), (500, &42.into()));
+        assert_eq!(
+            (
+                value["prompt"].as_array().unwrap().len(),
+                &value["max_tokens"]
+            ),
+            (500, &42.into())
+        );
         assert_eq!(value["model"], "we\"ird");
     }
 }

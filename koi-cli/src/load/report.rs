@@ -27,7 +27,10 @@ struct JobReport {
 pub(super) fn run(format: Format, folder: &Path, args: &ReportArgs) -> anyhow::Result<()> {
     let reports = collect(folder, args, now_us())?;
     if reports.is_empty() {
-        let message = format!("no whole minute of results in {}; is `koi load` running?", folder.display());
+        let message = format!(
+            "no whole minute of results in {}; is `koi load` running?",
+            folder.display()
+        );
         return Err(Failure::new(ExitCode::NotFound, message).into());
     }
     emit(format, &reports, || text(&reports))
@@ -35,19 +38,34 @@ pub(super) fn run(format: Format, folder: &Path, args: &ReportArgs) -> anyhow::R
 
 fn collect(folder: &Path, args: &ReportArgs, now: i64) -> anyhow::Result<Vec<JobReport>> {
     let mut jobs: Vec<String> = std::fs::read_dir(folder)
-        .map(|entries| entries.filter_map(Result::ok).filter(|e| e.path().is_dir()).filter_map(|e| e.file_name().into_string().ok()).collect())
+        .map(|entries| {
+            entries
+                .filter_map(Result::ok)
+                .filter(|e| e.path().is_dir())
+                .filter_map(|e| e.file_name().into_string().ok())
+                .collect()
+        })
         .unwrap_or_default();
     jobs.sort();
     jobs.retain(|j| args.job.as_ref().is_none_or(|asked| asked == j));
     let mut reports = vec![];
     for job in jobs {
         let minutes = minutes::newest(&folder.join(&job), args.minutes, now)?;
-        let (Some(first), Some(last)) = (minutes.first(), minutes.last()) else { continue };
+        let (Some(first), Some(last)) = (minutes.first(), minutes.last()) else {
+            continue;
+        };
         let (from_us, to_us) = (first.start_us, last.start_us + MINUTE_US);
         let mut total = Minute::default();
         minutes.iter().for_each(|m| total.add(m));
         let span = Span::from(&total);
-        reports.push(JobReport { job, n_minutes: minutes.len(), from_us, to_us, span, total });
+        reports.push(JobReport {
+            job,
+            n_minutes: minutes.len(),
+            from_us,
+            to_us,
+            span,
+            total,
+        });
     }
     Ok(reports)
 }
@@ -55,15 +73,17 @@ fn collect(folder: &Path, args: &ReportArgs, now: i64) -> anyhow::Result<Vec<Job
 /// Raw over bucketed, as a signed percentage.
 fn difference(q: &Quantiles) -> String {
     match (q.p99_ms, q.raw_p99_ms) {
-        (Some(buckets), Some(raw)) if raw > 0.0 => format!("{:+.1}%", 100.0 * (buckets - raw) / raw),
+        (Some(buckets), Some(raw)) if raw > 0.0 => {
+            format!("{:+.1}%", 100.0 * (buckets - raw) / raw)
+        }
         _ => "-".to_owned(),
     }
 }
 
 fn text(reports: &[JobReport]) -> String {
     let mut grid = Grid::new(&[
-        "JOB", "MIN", "SENT", "DONE", "FAILED", "RETRIED", "req/s", "TTFT p50", "p99", "raw p99", "diff", "TPOT p50", "p99",
-        "raw p99", "diff",
+        "JOB", "MIN", "SENT", "DONE", "FAILED", "RETRIED", "req/s", "TTFT p50", "p99", "raw p99",
+        "diff", "TPOT p50", "p99", "raw p99", "diff",
     ]);
     for r in reports {
         let (ttft, tpot, seconds) = (&r.span.ttft, &r.span.tpot, r.n_minutes as f64 * 60.0);
@@ -85,15 +105,27 @@ fn text(reports: &[JobReport]) -> String {
             difference(tpot),
         ]);
     }
-    let table = grid.numbers(&[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14]).text();
+    let table = grid
+        .numbers(&[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14])
+        .text();
     let kinds: Vec<String> = reports
         .iter()
         .filter(|r| r.total.n_failed() > 0)
         .map(|r| {
-            let kinds: Vec<String> = r.total.failed.iter().map(|(kind, n)| format!("{kind} {n}")).collect();
+            let kinds: Vec<String> = r
+                .total
+                .failed
+                .iter()
+                .map(|(kind, n)| format!("{kind} {n}"))
+                .collect();
             format!("failed of {}: {}", r.job, kinds.join(", "))
         })
         .collect();
-    let note = "milliseconds; p50 and p99 through the engine's bucket edges, raw p99 of the samples";
-    std::iter::once(table).chain(kinds).chain([note.to_owned()]).collect::<Vec<_>>().join("\n")
+    let note =
+        "milliseconds; p50 and p99 through the engine's bucket edges, raw p99 of the samples";
+    std::iter::once(table)
+        .chain(kinds)
+        .chain([note.to_owned()])
+        .collect::<Vec<_>>()
+        .join("\n")
 }

@@ -28,7 +28,9 @@ pub(super) fn client() -> HttpClient {
     let mut connector = HttpConnector::new();
     connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
     connector.set_nodelay(true);
-    Client::builder(TokioExecutor::new()).pool_idle_timeout(Duration::from_secs(20)).build(connector)
+    Client::builder(TokioExecutor::new())
+        .pool_idle_timeout(Duration::from_secs(20))
+        .build(connector)
 }
 
 /// Why a request failed.
@@ -98,7 +100,12 @@ pub(super) struct Timing {
 impl Timing {
     /// A try that failed before any token.
     pub(super) const fn failed(kind: FailureKind) -> Self {
-        Self { ttft: None, tpot: None, tokens: 0, failure: Some(kind) }
+        Self {
+            ttft: None,
+            tpot: None,
+            tokens: 0,
+            failure: Some(kind),
+        }
     }
 }
 
@@ -135,7 +142,9 @@ impl Watch {
         let failure = failure.or(short);
         Timing {
             ttft: self.first.map(|first| first - self.sent),
-            tpot: span.filter(|_| gaps > 0 && failure.is_none()).map(|span| span / gaps),
+            tpot: span
+                .filter(|_| gaps > 0 && failure.is_none())
+                .map(|span| span / gaps),
             tokens,
             failure,
         }
@@ -143,11 +152,23 @@ impl Watch {
 }
 
 /// Sends one request and times its answer.
-pub(super) async fn send(client: &HttpClient, endpoint: &Endpoint, body: Bytes, wanted: u32) -> Timing {
+pub(super) async fn send(
+    client: &HttpClient,
+    endpoint: &Endpoint,
+    body: Bytes,
+    wanted: u32,
+) -> Timing {
     let sent = Instant::now();
-    let uri = format!("http://{}/v1/completions", std::net::SocketAddr::new(endpoint.address, endpoint.port));
-    let request = Request::post(uri).header("content-type", "application/json").body(Full::new(body));
-    let Ok(request) = request else { return Timing::failed(FailureKind::Malformed) };
+    let uri = format!(
+        "http://{}/v1/completions",
+        std::net::SocketAddr::new(endpoint.address, endpoint.port)
+    );
+    let request = Request::post(uri)
+        .header("content-type", "application/json")
+        .body(Full::new(body));
+    let Ok(request) = request else {
+        return Timing::failed(FailureKind::Malformed);
+    };
     let response = match tokio::time::timeout(FIRST_TOKEN_TIMEOUT, client.request(request)).await {
         Err(_) => return Timing::failed(FailureKind::FirstTokenTimeout),
         Ok(Err(e)) if e.is_connect() => return Timing::failed(FailureKind::Connect),
@@ -164,8 +185,15 @@ pub(super) async fn send(client: &HttpClient, endpoint: &Endpoint, body: Bytes, 
 async fn read(response: Response<Incoming>, sent: Instant, wanted: u32) -> Timing {
     let mut body = response.into_body();
     let mut events = Events::default();
-    let mut watch =
-        Watch { sent, first: None, last: None, n_events: 0, usage: None, done: false, broken: false };
+    let mut watch = Watch {
+        sent,
+        first: None,
+        last: None,
+        n_events: 0,
+        usage: None,
+        done: false,
+        broken: false,
+    };
     loop {
         let limit = match watch.first {
             None => FIRST_TOKEN_TIMEOUT.saturating_sub(sent.elapsed()),

@@ -28,6 +28,13 @@ mod tests {
     fn the_published_sequence_of_seed_1234567() {
         let mut rng = SplitMix::new(1_234_567);
         let got = [rng.next(), rng.next(), rng.next()];
-        assert_eq!(got, [6_457_827_717_110_365_317, 3_203_168_211_198_807_973, 9_817_491_932_198_370_423]);
+        assert_eq!(
+            got,
+            [
+                6_457_827_717_110_365_317,
+                3_203_168_211_198_807_973,
+                9_817_491_932_198_370_423
+            ]
+        );
     }
 }

@@ -67,7 +67,10 @@ fn event(line: &[u8]) -> Option<Event> {
         return Some(Event::Tokens);
     }
     Some(match serde_json::from_slice::<Chunk>(data) {
-        Ok(Chunk { usage: Some(usage), choices }) if choices.is_empty() => Event::Usage(usage.completion_tokens),
+        Ok(Chunk {
+            usage: Some(usage),
+            choices,
+        }) if choices.is_empty() => Event::Usage(usage.completion_tokens),
         Ok(Chunk { choices, .. }) if !choices.is_empty() => Event::Tokens,
         Ok(_) | Err(_) => Event::Broken,
     })
@@ -100,9 +103,15 @@ mod tests {
 
     #[test]
     fn errors_and_floods_are_broken() {
-        assert_eq!(events(&["data: {\"error\":{\"message\":\"died\"}}\n"]), [Event::Broken]);
+        assert_eq!(
+            events(&["data: {\"error\":{\"message\":\"died\"}}\n"]),
+            [Event::Broken]
+        );
         assert_eq!(events(&["data: not json\n"]), [Event::Broken]);
         assert_eq!(events(&[&"x".repeat(MAX_LINE_BYTES + 1)]), [Event::Broken]);
-        assert_eq!(events(&["data: {\"choices\": [ {\"text\":\"a\"} ]}\n"]), [Event::Tokens]);
+        assert_eq!(
+            events(&["data: {\"choices\": [ {\"text\":\"a\"} ]}\n"]),
+            [Event::Tokens]
+        );
     }
 }

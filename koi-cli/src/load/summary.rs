@@ -88,7 +88,11 @@ impl From<&Minute> for Counts {
 
 impl From<&Minute> for Span {
     fn from(m: &Minute) -> Self {
-        Self { counts: m.into(), ttft: Quantiles::ttft(&m.ttft), tpot: Quantiles::tpot(&m.tpot) }
+        Self {
+            counts: m.into(),
+            ttft: Quantiles::ttft(&m.ttft),
+            tpot: Quantiles::tpot(&m.tpot),
+        }
     }
 }
 
@@ -118,6 +122,10 @@ pub(super) struct Summary {
 impl Summary {
     /// Writes the file whole.
     pub(super) fn store(&self, folder: &Path) -> anyhow::Result<()> {
-        write_whole(&folder.join(format!("{}.json", self.job)), &serde_json::to_vec(self)?, 0o644)
+        write_whole(
+            &folder.join(format!("{}.json", self.job)),
+            &serde_json::to_vec(self)?,
+            0o644,
+        )
     }
 }

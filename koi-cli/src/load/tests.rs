@@ -33,9 +33,18 @@ async fn read_request(socket: &mut TcpStream) -> Option<()> {
         let mut buffer = [0; 4096];
         let n = socket.read(&mut buffer).await.ok().filter(|n| *n > 0)?;
         bytes.extend_from_slice(&buffer[..n]);
-        let Some(end) = bytes.windows(4).position(|w| w == b"\r\n\r\n") else { continue };
+        let Some(end) = bytes.windows(4).position(|w| w == b"\r\n\r\n") else {
+            continue;
+        };
         let head = String::from_utf8_lossy(&bytes[..end]).to_lowercase();
-        let length: usize = head.split("content-length:").nth(1)?.lines().next()?.trim().parse().ok()?;
+        let length: usize = head
+            .split("content-length:")
+            .nth(1)?
+            .lines()
+            .next()?
+            .trim()
+            .parse()
+            .ok()?;
         if bytes.len() >= end + 4 + length {
             return Some(());
         }
@@ -60,9 +69,17 @@ async fn serve(mut socket: TcpStream, answer: Answer) -> Option<()> {
             if i == 2 && matches!(answer, Answer::Cut) {
                 return None;
             }
-            chunk(&mut socket, "data: {\"choices\":[{\"index\":0,\"text\":\"a\"}]}\n\n").await?;
+            chunk(
+                &mut socket,
+                "data: {\"choices\":[{\"index\":0,\"text\":\"a\"}]}\n\n",
+            )
+            .await?;
         }
-        chunk(&mut socket, "data: {\"choices\":[],\"usage\":{\"completion_tokens\":6}}\n\ndata: [DONE]\n\n").await?;
+        chunk(
+            &mut socket,
+            "data: {\"choices\":[],\"usage\":{\"completion_tokens\":6}}\n\ndata: [DONE]\n\n",
+        )
+        .await?;
         socket.write_all(b"0\r\n\r\n").await.ok()?;
     }
 }
@@ -95,7 +112,10 @@ impl Folder {
             .enumerate()
             .map(|(i, port)| format!(r#"{{"replica_id":"chat.g1.r0.{i}","address":"127.0.0.1","port":{port},"weight":0.5}}"#))
             .collect();
-        let text = format!(r#"{{"job":"chat","version":1,"served_model_name":"m","endpoints":[{}]}}"#, list.join(","));
+        let text = format!(
+            r#"{{"job":"chat","version":1,"served_model_name":"m","endpoints":[{}]}}"#,
+            list.join(",")
+        );
         std::fs::write(self.0.join("endpoints/chat.json"), text).unwrap();
     }
 
@@ -111,7 +131,8 @@ impl Folder {
         };
         let out = self.0.join("out");
         let (stop, mut tasks) = (CancellationToken::new(), tokio::task::JoinSet::new());
-        Arc::new(Drive::new(job, &self.0.join("endpoints"), &out).unwrap()).start(&mut tasks, &stop);
+        Arc::new(Drive::new(job, &self.0.join("endpoints"), &out).unwrap())
+            .start(&mut tasks, &stop);
         tokio::time::sleep(time).await;
         stop.cancel();
         while tasks.join_next().await.is_some() {}
@@ -133,8 +154,13 @@ impl Drop for Folder {
 async fn the_stopwatch_reads_what_the_engine_did() {
     let folder = Folder::new("whole");
     folder.publish(&[engine(Answer::Whole).await]);
-    let m = folder.run(Pace::Closed { concurrency: 2 }, Duration::from_secs(2)).await;
-    assert!(m.finished >= 8 && m.n_failed() == 0 && m.retried == 0, "{m:?}");
+    let m = folder
+        .run(Pace::Closed { concurrency: 2 }, Duration::from_secs(2))
+        .await;
+    assert!(
+        m.finished >= 8 && m.n_failed() == 0 && m.retried == 0,
+        "{m:?}"
+    );
     assert_eq!((m.ttft.count(), m.tpot.count()), (m.finished, m.finished));
     let ttft = m.ttft.raw_quantile_ms(0.5).unwrap();
     let tpot = m.tpot.raw_quantile_ms(0.5).unwrap();
@@ -149,7 +175,9 @@ async fn recorded_times_are_kept_and_looped() {
     let folder = Folder::new("open");
     folder.publish(&[engine(Answer::Whole).await]);
     // Three requests in 0.15 s as recorded; 10 a second asked for.
-    let m = folder.run(Pace::Rate { rate_rps: 10.0 }, Duration::from_millis(2350)).await;
+    let m = folder
+        .run(Pace::Rate { rate_rps: 10.0 }, Duration::from_millis(2350))
+        .await;
     assert!((15..=22).contains(&m.sent), "{m:?}");
     assert_eq!(m.n_failed(), 0, "{m:?}");
 }
@@ -158,7 +186,9 @@ async fn recorded_times_are_kept_and_looped() {
 async fn an_unanswered_request_is_tried_once_elsewhere() {
     let folder = Folder::new("retry");
     folder.publish(&[engine(Answer::Nothing).await, engine(Answer::Whole).await]);
-    let m = folder.run(Pace::Closed { concurrency: 1 }, Duration::from_secs(2)).await;
+    let m = folder
+        .run(Pace::Closed { concurrency: 1 }, Duration::from_secs(2))
+        .await;
     assert!(m.retried >= 2 && m.n_failed() == 0, "{m:?}");
     // A retry does not distort the shares: every other request goes to the dead endpoint first.
     assert!(m.finished >= 2 * m.retried - 2, "{m:?}");
@@ -168,11 +198,26 @@ async fn an_unanswered_request_is_tried_once_elsewhere() {
 async fn failures_are_counted_by_kind() {
     let cut = Folder::new("cut");
     cut.publish(&[engine(Answer::Cut).await]);
-    let m = cut.run(Pace::Closed { concurrency: 1 }, Duration::from_millis(1500)).await;
-    assert!(m.failed.get("cut").is_some_and(|n| *n >= 1) && m.failed.len() == 1 && m.finished == 0, "{m:?}");
-    let closed = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port();
+    let m = cut
+        .run(Pace::Closed { concurrency: 1 }, Duration::from_millis(1500))
+        .await;
+    assert!(
+        m.failed.get("cut").is_some_and(|n| *n >= 1) && m.failed.len() == 1 && m.finished == 0,
+        "{m:?}"
+    );
+    let closed = TcpListener::bind("127.0.0.1:0")
+        .await
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .port();
     let refused = Folder::new("refused");
     refused.publish(&[closed]);
-    let m = refused.run(Pace::Closed { concurrency: 1 }, Duration::from_millis(1500)).await;
-    assert!(m.failed.get("connect").is_some_and(|n| *n >= 1) && m.retried == 0, "{m:?}");
+    let m = refused
+        .run(Pace::Closed { concurrency: 1 }, Duration::from_millis(1500))
+        .await;
+    assert!(
+        m.failed.get("connect").is_some_and(|n| *n >= 1) && m.retried == 0,
+        "{m:?}"
+    );
 }

@@ -55,7 +55,11 @@ impl Trace {
     pub(super) fn period_s(&self) -> f64 {
         let last = self.rows.last().map_or(0.0, |r| r.at_s);
         let n = self.rows.len() as f64;
-        if n > 1.0 && last > 0.0 { last * n / (n - 1.0) } else { 1.0 }
+        if n > 1.0 && last > 0.0 {
+            last * n / (n - 1.0)
+        } else {
+            1.0
+        }
     }
 
     /// Mean arrivals in requests per second as recorded.
@@ -70,7 +74,11 @@ pub(super) fn read(path: &Path) -> anyhow::Result<Trace> {
     let file = std::fs::File::open(path).with_context(context)?;
     let reader = BufReader::new(file.take(MAX_TRACE_BYTES));
     let is_json = path.extension().is_some_and(|e| e == "jsonl");
-    let rows = if is_json { read_json_lines(reader) } else { read_csv(reader) };
+    let rows = if is_json {
+        read_json_lines(reader)
+    } else {
+        read_csv(reader)
+    };
     let mut rows = rows.with_context(context)?;
     ensure!(!rows.is_empty(), "trace {} has no requests", path.display());
     rows.sort_by(|a, b| a.at_s.total_cmp(&b.at_s));
@@ -95,11 +103,21 @@ struct Columns {
 
 impl Columns {
     fn of(header: &str) -> anyhow::Result<Self> {
-        let names: Vec<&str> = header.trim_start_matches('\u{feff}').split(',').map(str::trim).collect();
+        let names: Vec<&str> = header
+            .trim_start_matches('\u{feff}')
+            .split(',')
+            .map(str::trim)
+            .collect();
         let find = |name: &str| names.iter().position(|n| *n == name);
-        let missing: Vec<&str> =
-            ["t_s", "context_tokens", "generated_tokens"].into_iter().filter(|n| find(n).is_none()).collect();
-        ensure!(missing.is_empty(), "the header lacks {}", missing.join(", "));
+        let missing: Vec<&str> = ["t_s", "context_tokens", "generated_tokens"]
+            .into_iter()
+            .filter(|n| find(n).is_none())
+            .collect();
+        ensure!(
+            missing.is_empty(),
+            "the header lacks {}",
+            missing.join(", ")
+        );
         Ok(Self {
             at: find("t_s").unwrap_or(0),
             prompt: find("context_tokens").unwrap_or(0),
@@ -114,16 +132,24 @@ impl Columns {
         let cell = |i: usize| cells.get(i).copied().filter(|c| !c.is_empty());
         let number = |i: usize, name: &str| -> anyhow::Result<f64> {
             let text = cell(i).with_context(|| format!("{name} is missing"))?;
-            text.parse::<f64>().with_context(|| format!("{name} is not a number"))
+            text.parse::<f64>()
+                .with_context(|| format!("{name} is not a number"))
         };
         let shared = match self.prefix.and_then(|(id, n)| cell(id).zip(cell(n))) {
             None => Shared::Nothing,
             Some((id, tokens)) => Shared::Prefix {
                 id: id.parse().context("prefix_id is not a whole number")?,
-                tokens: tokens.parse().context("prefix_tokens is not a whole number")?,
+                tokens: tokens
+                    .parse()
+                    .context("prefix_tokens is not a whole number")?,
             },
         };
-        let session = self.session.and_then(cell).map(str::parse).transpose().context("session is not a whole number")?;
+        let session = self
+            .session
+            .and_then(cell)
+            .map(str::parse)
+            .transpose()
+            .context("session is not a whole number")?;
         let prompt = number(self.prompt, "context_tokens")?;
         let generated = number(self.generated, "generated_tokens")?;
         row(number(self.at, "t_s")?, prompt, generated, shared, session)
@@ -131,18 +157,38 @@ impl Columns {
 }
 
 /// A request with zero tokens is one with one token: an engine accepts no other.
-fn row(at_s: f64, prompt: f64, generated: f64, shared: Shared, session: Option<u64>) -> anyhow::Result<Row> {
-    ensure!(at_s.is_finite() && (0.0..1e9).contains(&at_s), "the arrival time must be from 0 to 1e9 seconds");
+fn row(
+    at_s: f64,
+    prompt: f64,
+    generated: f64,
+    shared: Shared,
+    session: Option<u64>,
+) -> anyhow::Result<Row> {
+    ensure!(
+        at_s.is_finite() && (0.0..1e9).contains(&at_s),
+        "the arrival time must be from 0 to 1e9 seconds"
+    );
     let tokens = |x: f64| -> anyhow::Result<u32> {
-        ensure!(x.is_finite() && (0.0..=f64::from(MAX_TOKENS)).contains(&x), "lengths must be from 0 to {MAX_TOKENS}");
+        ensure!(
+            x.is_finite() && (0.0..=f64::from(MAX_TOKENS)).contains(&x),
+            "lengths must be from 0 to {MAX_TOKENS}"
+        );
         Ok((x as u32).max(1))
     };
-    Ok(Row { at_s, prompt_tokens: tokens(prompt)?, generated_tokens: tokens(generated)?, shared, session })
+    Ok(Row {
+        at_s,
+        prompt_tokens: tokens(prompt)?,
+        generated_tokens: tokens(generated)?,
+        shared,
+        session,
+    })
 }
 
 fn read_csv(reader: impl std::io::BufRead) -> anyhow::Result<Vec<Row>> {
     let mut lines = reader.lines().enumerate();
-    let Some((_, header)) = lines.next() else { bail!("the file is empty") };
+    let Some((_, header)) = lines.next() else {
+        bail!("the file is empty")
+    };
     let columns = Columns::of(&header?)?;
     let mut rows = vec![];
     for (i, line) in lines {
@@ -151,7 +197,11 @@ fn read_csv(reader: impl std::io::BufRead) -> anyhow::Result<Vec<Row>> {
             continue;
         }
         ensure!(rows.len() < MAX_ROWS, "more than {MAX_ROWS} requests");
-        rows.push(columns.row(&line).with_context(|| format!("line {}", i + 1))?);
+        rows.push(
+            columns
+                .row(&line)
+                .with_context(|| format!("line {}", i + 1))?,
+        );
     }
     Ok(rows)
 }
@@ -173,9 +223,20 @@ fn read_json_lines(reader: impl std::io::BufRead) -> anyhow::Result<Vec<Row>> {
             continue;
         }
         ensure!(rows.len() < MAX_ROWS, "more than {MAX_ROWS} requests");
-        let m: MooncakeRow = serde_json::from_str(&line).with_context(|| format!("line {}", i + 1))?;
-        let shared = if m.hash_ids.is_empty() { Shared::Nothing } else { Shared::Blocks(m.hash_ids.into()) };
-        let parsed = row(m.timestamp / 1000.0, m.input_length, m.output_length, shared, None);
+        let m: MooncakeRow =
+            serde_json::from_str(&line).with_context(|| format!("line {}", i + 1))?;
+        let shared = if m.hash_ids.is_empty() {
+            Shared::Nothing
+        } else {
+            Shared::Blocks(m.hash_ids.into())
+        };
+        let parsed = row(
+            m.timestamp / 1000.0,
+            m.input_length,
+            m.output_length,
+            shared,
+            None,
+        );
         rows.push(parsed.with_context(|| format!("line {}", i + 1))?);
     }
     Ok(rows)
@@ -192,16 +253,25 @@ mod tests {
         let rows = read_csv(text.as_bytes()).unwrap();
         assert_eq!(rows[0].shared, Shared::Prefix { id: 3, tokens: 8 });
         assert_eq!((rows[0].generated_tokens, rows[0].session), (1, Some(77)));
-        assert_eq!((rows[1].shared.clone(), rows[1].session), (Shared::Nothing, None));
-        for bad in ["", "t_s,context_tokens\n1,2\n", "t_s,context_tokens,generated_tokens\nnan,1,1\n",
-                    "t_s,context_tokens,generated_tokens\n1,-1,1\n", "t_s,context_tokens,generated_tokens\n1,1\n"] {
+        assert_eq!(
+            (rows[1].shared.clone(), rows[1].session),
+            (Shared::Nothing, None)
+        );
+        for bad in [
+            "",
+            "t_s,context_tokens\n1,2\n",
+            "t_s,context_tokens,generated_tokens\nnan,1,1\n",
+            "t_s,context_tokens,generated_tokens\n1,-1,1\n",
+            "t_s,context_tokens,generated_tokens\n1,1\n",
+        ] {
             assert!(read_csv(bad.as_bytes()).is_err(), "{bad:?}");
         }
     }
 
     #[test]
     fn mooncake_lines_carry_their_blocks() {
-        let text = "{\"timestamp\":2000,\"input_length\":700,\"output_length\":5,\"hash_ids\":[0,9]}\n";
+        let text =
+            "{\"timestamp\":2000,\"input_length\":700,\"output_length\":5,\"hash_ids\":[0,9]}\n";
         let rows = read_json_lines(text.as_bytes()).unwrap();
         assert_eq!((rows[0].at_s, rows[0].prompt_tokens), (2.0, 700));
         assert_eq!(rows[0].shared, Shared::Blocks([0, 9].into()));
@@ -212,7 +282,11 @@ mod tests {
     fn shipped_traces_have_the_rates_their_jobs_state() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../configs/traces");
         let rate = |name: &str| read(&folder.join(name)).unwrap().rate_rps();
-        assert!((rate("chat.csv") - 12.0).abs() < 0.6, "{}", rate("chat.csv"));
+        assert!(
+            (rate("chat.csv") - 12.0).abs() < 0.6,
+            "{}",
+            rate("chat.csv")
+        );
         assert!((rate("rag.csv") - 1.5).abs() < 0.15, "{}", rate("rag.csv"));
         assert!(read(&folder.join("batch-eval.csv")).unwrap().rows.len() == 800);
     }

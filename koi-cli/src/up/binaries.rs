@@ -15,12 +15,22 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 /// # Errors
 /// A [`Failure`] that says where was looked and what to type.
 pub fn find(name: &str) -> anyhow::Result<PathBuf> {
-    let beside = std::env::current_exe().ok().and_then(|exe| exe.parent().map(Path::to_path_buf));
+    let beside = std::env::current_exe()
+        .ok()
+        .and_then(|exe| exe.parent().map(Path::to_path_buf));
     // Test executables live one folder below the binaries.
-    let above = beside.as_ref().filter(|d| d.ends_with("deps")).and_then(|d| d.parent().map(Path::to_path_buf));
+    let above = beside
+        .as_ref()
+        .filter(|d| d.ends_with("deps"))
+        .and_then(|d| d.parent().map(Path::to_path_buf));
     let asked = std::env::var_os("KOI_BIN_DIR").map(PathBuf::from);
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let folders = beside.iter().cloned().chain(above).chain(asked).chain(std::env::split_paths(&path));
+    let folders = beside
+        .iter()
+        .cloned()
+        .chain(above)
+        .chain(asked)
+        .chain(std::env::split_paths(&path));
     let found = folders.map(|d| d.join(name)).find(|p| is_executable(p));
     found.ok_or_else(|| {
         let beside = beside.unwrap_or_default();
@@ -45,7 +55,10 @@ pub async fn find_same_build(name: &str) -> anyhow::Result<PathBuf> {
     let path = find(name)?;
     let fail = |what: String| Failure::new(ExitCode::Failed, format!("{}: {what}", path.display()));
     let mut command = tokio::process::Command::new(&path);
-    command.arg("--build-id").stdin(Stdio::null()).kill_on_drop(true);
+    command
+        .arg("--build-id")
+        .stdin(Stdio::null())
+        .kill_on_drop(true);
     let output = tokio::time::timeout(ANSWER_TIMEOUT, command.output())
         .await
         .map_err(|_| fail("does not answer to --build-id".to_owned()))?
@@ -56,7 +69,10 @@ pub async fn find_same_build(name: &str) -> anyhow::Result<PathBuf> {
         return Err(fail("does not answer to --build-id".to_owned()).into());
     }
     if id != BUILD_ID {
-        return Err(fail(format!("is build {id:?}, this koi is {BUILD_ID:?}; build all of them together")).into());
+        return Err(fail(format!(
+            "is build {id:?}, this koi is {BUILD_ID:?}; build all of them together"
+        ))
+        .into());
     }
     Ok(path)
 }
@@ -81,8 +97,14 @@ mod tests {
         std::fs::write(&path, "#!/bin/sh\necho 9.9.9\n").unwrap();
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
         // An absolute name joins to itself, so the search finds exactly this file.
-        let error = find_same_build(path.to_str().unwrap()).await.unwrap_err().to_string();
-        assert!(error.contains("9.9.9") && error.contains("build all of them together"), "{error}");
+        let error = find_same_build(path.to_str().unwrap())
+            .await
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains("9.9.9") && error.contains("build all of them together"),
+            "{error}"
+        );
         std::fs::remove_dir_all(&dir).unwrap();
     }
 }

@@ -126,9 +126,17 @@ impl Cluster {
 
 /// Root's private Postgres runs as another user, who must be able to pass through.
 fn make_data_dir(path: &Path) -> anyhow::Result<()> {
-    let mode = if rustix::process::geteuid().is_root() { 0o711 } else { 0o700 };
+    let mode = if rustix::process::geteuid().is_root() {
+        0o711
+    } else {
+        0o700
+    };
     let context = || format!("make the data directory {}", path.display());
-    std::fs::DirBuilder::new().recursive(true).mode(mode).create(path).with_context(context)?;
+    std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(mode)
+        .create(path)
+        .with_context(context)?;
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).with_context(context)
 }
 
@@ -136,11 +144,15 @@ fn make_data_dir(path: &Path) -> anyhow::Result<()> {
 pub(super) fn take_lock(data: &DataDir) -> anyhow::Result<OwnedFd> {
     let path = data.join("up.lock");
     let flags = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC;
-    let file = open(&path, flags, Mode::from_raw_mode(0o600)).with_context(|| format!("open {}", path.display()))?;
+    let file = open(&path, flags, Mode::from_raw_mode(0o600))
+        .with_context(|| format!("open {}", path.display()))?;
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(file),
         Err(_) => {
-            let pid = UpState::read(data).ok().flatten().map_or_else(String::new, |s| format!(" (pid {})", s.supervisor.pid));
+            let pid = UpState::read(data)
+                .ok()
+                .flatten()
+                .map_or_else(String::new, |s| format!(" (pid {})", s.supervisor.pid));
             let message = format!(
                 "another koi up{pid} runs in {}; stop it with `koi down`, or name another folder with --data-dir",
                 data.path().display()
@@ -162,9 +174,19 @@ mod tests {
         let error = Cluster::open(DataDir::resolve(Some(&dir))).unwrap_err();
         let failure = error.downcast_ref::<Failure>().unwrap();
         assert_eq!(failure.code, ExitCode::Conflict);
-        assert!(failure.message.contains(&format!("pid {}", std::process::id())), "{failure}");
+        assert!(
+            failure
+                .message
+                .contains(&format!("pid {}", std::process::id())),
+            "{failure}"
+        );
         drop(first);
-        assert!(Cluster::open(DataDir::resolve(Some(&dir))).unwrap().leftover.is_some());
+        assert!(
+            Cluster::open(DataDir::resolve(Some(&dir)))
+                .unwrap()
+                .leftover
+                .is_some()
+        );
         std::fs::remove_dir_all(&dir).unwrap();
     }
 }

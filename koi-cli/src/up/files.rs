@@ -32,7 +32,10 @@ pub(super) struct Input<'a> {
 /// The private Postgres of a data directory, as `koi-server postgres` runs it. Named explicitly: a
 /// server without a database would start one as its own child.
 pub(super) fn private_database(data: &DataDir) -> String {
-    format!("postgres://koi@localhost/koi?host={}", data.path().join("postgres/run").display())
+    format!(
+        "postgres://koi@localhost/koi?host={}",
+        data.path().join("postgres/run").display()
+    )
 }
 
 #[derive(Serialize)]
@@ -122,21 +125,39 @@ fn token(path: PathBuf) -> anyhow::Result<PathBuf> {
 /// Writes everything.
 pub(super) fn write(input: &Input<'_>) -> anyhow::Result<Written> {
     let data = input.data;
-    for folder in [data.logs(), data.endpoints(), data.load(), data.join("models")] {
+    for folder in [
+        data.logs(),
+        data.endpoints(),
+        data.load(),
+        data.join("models"),
+    ] {
         make_dir(folder)?;
     }
     let server_url = format!("http://{}", input.listen);
-    let mut tokens =
-        vec![TokenEntry { role: "operator", host: None, secret_file: token(data.join("token"))? }];
+    let mut tokens = vec![TokenEntry {
+        role: "operator",
+        host: None,
+        secret_file: token(data.join("token"))?,
+    }];
     let mut agents = vec![];
     let ranges = ports::ranges(input.fleet.hosts.len())?;
     for (host, range) in input.fleet.hosts.iter().zip(ranges) {
         let folder = make_dir(data.host(host.host.as_str()))?;
         let token_file = token(folder.join("token"))?;
-        tokens.push(TokenEntry { role: "agent", host: Some(host.host.to_string()), secret_file: token_file });
-        agents.push((host.host.to_string(), agent(data, host, &server_url, range)?));
+        tokens.push(TokenEntry {
+            role: "agent",
+            host: Some(host.host.to_string()),
+            secret_file: token_file,
+        });
+        agents.push((
+            host.host.to_string(),
+            agent(data, host, &server_url, range)?,
+        ));
     }
-    write_private(&data.join("tokens.toml"), &toml::to_string(&Tokens { token: tokens })?)?;
+    write_private(
+        &data.join("tokens.toml"),
+        &toml::to_string(&Tokens { token: tokens })?,
+    )?;
     let settings = ServerSettings {
         listen: input.listen.to_string(),
         metrics_listen: "127.0.0.1:0".to_owned(),
@@ -150,12 +171,21 @@ pub(super) fn write(input: &Input<'_>) -> anyhow::Result<Written> {
     let server = data.join("server.toml");
     // A database URL may hold a password.
     write_private(&server, &toml::to_string(&settings)?)?;
-    let client = ClientSettings { server: server_url, token_file: Some("token".into()), ca_file: None };
+    let client = ClientSettings {
+        server: server_url,
+        token_file: Some("token".into()),
+        ca_file: None,
+    };
     write_private(&data.client_settings(), &toml::to_string(&client)?)?;
     Ok(Written { server, agents })
 }
 
-fn agent(data: &DataDir, host: &FleetHost, server: &str, port_range: [u16; 2]) -> anyhow::Result<PathBuf> {
+fn agent(
+    data: &DataDir,
+    host: &FleetHost,
+    server: &str,
+    port_range: [u16; 2],
+) -> anyhow::Result<PathBuf> {
     let folder = data.host(host.host.as_str());
     let sim_dir = make_dir(folder.join("gpus"))?;
     let inventory = serde_json::to_vec_pretty(&host.inventory())?;
@@ -174,9 +204,14 @@ fn agent(data: &DataDir, host: &FleetHost, server: &str, port_range: [u16; 2]) -
         nvlink: host.nvlink,
         port_range,
         metrics_listen: "127.0.0.1:0".to_owned(),
-        gpu: GpuSettings { probe: "sim".to_owned(), sim_dir },
+        gpu: GpuSettings {
+            probe: "sim".to_owned(),
+            sim_dir,
+        },
         engines: EngineSettings { sim: true },
-        models: ModelSettings { root: data.join("models") },
+        models: ModelSettings {
+            root: data.join("models"),
+        },
     };
     let path = folder.join("agent.toml");
     write_whole(&path, toml::to_string(&settings)?.as_bytes(), 0o600)?;
@@ -209,24 +244,50 @@ mod tests {
         assert_eq!(written.agents.len(), 6);
         let first = std::fs::read_to_string(data.join("token")).unwrap();
         write(&input).unwrap();
-        assert_eq!(std::fs::read_to_string(data.join("token")).unwrap(), first, "tokens are kept");
-        let tokens: toml::Table = std::fs::read_to_string(data.join("tokens.toml")).unwrap().parse().unwrap();
+        assert_eq!(
+            std::fs::read_to_string(data.join("token")).unwrap(),
+            first,
+            "tokens are kept"
+        );
+        let tokens: toml::Table = std::fs::read_to_string(data.join("tokens.toml"))
+            .unwrap()
+            .parse()
+            .unwrap();
         let entries = tokens["token"].as_array().unwrap();
         assert_eq!(entries.len(), 7);
         for entry in entries {
             let file = entry["secret_file"].as_str().unwrap();
             let mode = std::fs::metadata(file).unwrap().permissions().mode();
-            assert_eq!((mode & 0o777, read_token(file.as_ref()).unwrap().len()), (0o600, 43), "{file}");
+            assert_eq!(
+                (mode & 0o777, read_token(file.as_ref()).unwrap().len()),
+                (0o600, 43),
+                "{file}"
+            );
         }
-        let agent: toml::Table = std::fs::read_to_string(&written.agents[0].1).unwrap().parse().unwrap();
+        let agent: toml::Table = std::fs::read_to_string(&written.agents[0].1)
+            .unwrap()
+            .parse()
+            .unwrap();
         assert_eq!(agent["host"].as_str(), Some("h100-a"));
         assert_eq!(agent["engines"]["sim"].as_bool(), Some(true));
-        let inventory = std::path::Path::new(agent["gpu"]["sim_dir"].as_str().unwrap()).join("gpus.json");
-        let inventory: SimGpuInventory = serde_json::from_slice(&std::fs::read(inventory).unwrap()).unwrap();
-        assert_eq!((inventory.gpus.len(), inventory.gpu_type.as_str()), (8, "H100"));
-        let server: toml::Table = std::fs::read_to_string(&written.server).unwrap().parse().unwrap();
+        let inventory =
+            std::path::Path::new(agent["gpu"]["sim_dir"].as_str().unwrap()).join("gpus.json");
+        let inventory: SimGpuInventory =
+            serde_json::from_slice(&std::fs::read(inventory).unwrap()).unwrap();
+        assert_eq!(
+            (inventory.gpus.len(), inventory.gpu_type.as_str()),
+            (8, "H100")
+        );
+        let server: toml::Table = std::fs::read_to_string(&written.server)
+            .unwrap()
+            .parse()
+            .unwrap();
         assert_eq!(server["tick_interval_s"].as_integer(), Some(30));
-        assert!(server["database_url"].as_str().is_some_and(|u| u.ends_with("/postgres/run")));
+        assert!(
+            server["database_url"]
+                .as_str()
+                .is_some_and(|u| u.ends_with("/postgres/run"))
+        );
         std::fs::remove_dir_all(&dir).unwrap();
     }
 }

@@ -23,7 +23,9 @@ const LEAVE: &str = "\x1b[?7h\x1b[?1049l";
 
 /// Shows the cluster until `stop` completes.
 pub(super) async fn until(cluster: &Cluster, stop: impl Future<Output = ()>) {
-    let Ok(client) = client(cluster) else { return stop.await };
+    let Ok(client) = client(cluster) else {
+        return stop.await;
+    };
     let is_terminal = std::io::stdout().is_terminal();
     if is_terminal {
         cluster.events.live();
@@ -56,7 +58,9 @@ pub(super) async fn until(cluster: &Cluster, stop: impl Future<Output = ()>) {
 fn put(text: &str) {
     let mut out = std::io::stdout().lock();
     // A terminal that has gone must not stop the cluster.
-    out.write_all(text.as_bytes()).and_then(|()| out.flush()).ok();
+    out.write_all(text.as_bytes())
+        .and_then(|()| out.flush())
+        .ok();
 }
 
 /// Writes over the old picture line by line, so that nothing flickers.
@@ -82,25 +86,62 @@ struct View {
 impl View {
     async fn look(client: &Client) -> Result<Self, String> {
         let problem = |e: anyhow::Error| format!("the server does not answer: {e:#}");
-        let status = client.answer(client.admin().get_status(v1::GetStatusRequest {}).await).map_err(problem)?;
+        let status = client
+            .answer(client.admin().get_status(v1::GetStatusRequest {}).await)
+            .map_err(problem)?;
         let jobs = list_all_jobs(client, false).await.map_err(problem)?;
         let nodes = list_all_nodes(client).await.map_err(problem)?;
-        let page = Some(v1::PageRequest { size: 1, token: String::new() });
-        let ticks = client.ticks().list_ticks(v1::ListTicksRequest { page }).await;
-        let tick = ticks.ok().and_then(|t| t.into_inner().ticks.into_iter().next());
-        Ok(Self { status, jobs, nodes, tick })
+        let page = Some(v1::PageRequest {
+            size: 1,
+            token: String::new(),
+        });
+        let ticks = client
+            .ticks()
+            .list_ticks(v1::ListTicksRequest { page })
+            .await;
+        let tick = ticks
+            .ok()
+            .and_then(|t| t.into_inner().ticks.into_iter().next());
+        Ok(Self {
+            status,
+            jobs,
+            nodes,
+            tick,
+        })
     }
 
     fn text(&self) -> String {
         let nodes: Vec<String> = self.nodes.iter().map(node).collect();
-        [self.line(), self.tick_line(), String::new(), job_grid(&self.jobs), String::new(), nodes.join("\n")].join("\n")
+        [
+            self.line(),
+            self.tick_line(),
+            String::new(),
+            job_grid(&self.jobs),
+            String::new(),
+            nodes.join("\n"),
+        ]
+        .join("\n")
     }
 
     fn line(&self) -> String {
         let s = &self.status;
-        let inside: u32 = self.jobs.iter().filter_map(|j| j.measured.as_ref()).map(|m| m.n_windows_inside).sum();
-        let judged: u32 = self.jobs.iter().filter_map(|j| j.measured.as_ref()).map(|m| m.n_windows_judged).sum();
-        let slo = if judged == 0 { "no window judged yet".to_owned() } else { format!("{inside}/{judged} windows inside the SLO") };
+        let inside: u32 = self
+            .jobs
+            .iter()
+            .filter_map(|j| j.measured.as_ref())
+            .map(|m| m.n_windows_inside)
+            .sum();
+        let judged: u32 = self
+            .jobs
+            .iter()
+            .filter_map(|j| j.measured.as_ref())
+            .map(|m| m.n_windows_judged)
+            .sum();
+        let slo = if judged == 0 {
+            "no window judged yet".to_owned()
+        } else {
+            format!("{inside}/{judged} windows inside the SLO")
+        };
         escape(&format!(
             "{} jobs run, {} wait; {slo}; {}/{} nodes alive, {}/{} GPUs reserved; tick {}, next in {}{}",
             s.n_jobs_running,
@@ -116,19 +157,31 @@ impl View {
     }
 
     fn tick_line(&self) -> String {
-        let Some(t) = &self.tick else { return "no tick yet".to_owned() };
+        let Some(t) = &self.tick else {
+            return "no tick yet".to_owned();
+        };
         let outcome = match (&t.failure, t.plan_seq) {
             (failure, _) if !failure.is_empty() => format!("kept all: {failure}"),
             (_, Some(seq)) => format!("plan {seq}"),
             (_, None) => format!("in {}", t.phase),
         };
-        escape(&format!("last tick {} ({}): {outcome}, {} evidence rows", t.tick_id, t.cause, t.n_evidence_rows))
+        escape(&format!(
+            "last tick {} ({}): {outcome}, {} evidence rows",
+            t.tick_id, t.cause, t.n_evidence_rows
+        ))
     }
 }
 
 fn node(n: &v1::Node) -> String {
     let gpu = n.environment.as_ref().map_or("?", |e| e.gpu_type.as_str());
     let market = n.environment.as_ref().map_or("?", |e| e.market.as_str());
-    let bar: String = n.devices.iter().map(|d| if d.replica_id.is_empty() { '.' } else { '#' }).collect();
-    escape(&format!("{:<12} {gpu:<6} {market:<10} {:<12} [{bar}]", n.host, n.liveness))
+    let bar: String = n
+        .devices
+        .iter()
+        .map(|d| if d.replica_id.is_empty() { '.' } else { '#' })
+        .collect();
+    escape(&format!(
+        "{:<12} {gpu:<6} {market:<10} {:<12} [{bar}]",
+        n.host, n.liveness
+    ))
 }

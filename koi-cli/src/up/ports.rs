@@ -21,7 +21,10 @@ fn is_free(address: SocketAddr) -> bool {
 /// The asked address, or a free one on the loopback interface.
 pub(super) fn server(asked: Option<SocketAddr>) -> anyhow::Result<SocketAddr> {
     if let Some(asked) = asked {
-        ensure!(is_free(asked), "{asked} is in use; name another address with --listen");
+        ensure!(
+            is_free(asked),
+            "{asked} is in use; name another address with --listen"
+        );
         return Ok(asked);
     }
     let here = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
@@ -38,7 +41,10 @@ pub(super) fn ranges(n_hosts: usize) -> anyhow::Result<Vec<[u16; 2]>> {
     let mut ranges = Vec::with_capacity(n_hosts);
     let mut first = FIRST;
     while ranges.len() < n_hosts {
-        ensure!(first + PORTS_PER_HOST <= LAST, "not enough free ports between {FIRST} and {LAST} for {n_hosts} hosts");
+        ensure!(
+            first + PORTS_PER_HOST <= LAST,
+            "not enough free ports between {FIRST} and {LAST} for {n_hosts} hosts"
+        );
         // Another cluster's host uses its range from below.
         if (first..first + 8).all(|p| is_free(here(p))) {
             ranges.push([first, first + PORTS_PER_HOST - 1]);
@@ -56,7 +62,12 @@ mod tests {
     fn ranges_are_disjoint_and_avoid_what_listens() {
         let held = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let asked = held.local_addr().unwrap();
-        assert!(server(Some(asked)).unwrap_err().to_string().contains("--listen"));
+        assert!(
+            server(Some(asked))
+                .unwrap_err()
+                .to_string()
+                .contains("--listen")
+        );
         assert!(server(None).unwrap().ip().is_loopback());
         let ranges = ranges(6).unwrap();
         assert!(ranges.windows(2).all(|w| w[0][1] < w[1][0]), "{ranges:?}");

@@ -39,8 +39,14 @@ pub(super) async fn from_outside(data: &DataDir, state: &UpState) -> anyhow::Res
         print(&escape(line)).ok();
     };
     if state.supervisor.signal(Signal::TERM) {
-        say(&format!("stopping: asked the supervisor (pid {})", state.supervisor.pid));
-        if wait_gone(&[state.supervisor], SUPERVISOR_LIMIT).await.is_empty() {
+        say(&format!(
+            "stopping: asked the supervisor (pid {})",
+            state.supervisor.pid
+        ));
+        if wait_gone(&[state.supervisor], SUPERVISOR_LIMIT)
+            .await
+            .is_empty()
+        {
             let left = sweep(&state.cluster_id, &say).await;
             return finish(data, &left);
         }
@@ -57,14 +63,20 @@ fn finish(data: &DataDir, left: &[Process]) -> anyhow::Result<()> {
     if left.is_empty() {
         return UpState::remove(data);
     }
-    let list: Vec<String> = left.iter().map(|p| format!("  {} {}", p.pid, command_line(p.pid))).collect();
+    let list: Vec<String> = left
+        .iter()
+        .map(|p| format!("  {} {}", p.pid, command_line(p.pid)))
+        .collect();
     let message = format!("{} processes are left:", left.len());
     Err(Failure {
         code: ExitCode::Failed,
         message,
         violations: list
             .into_iter()
-            .map(|message| koi_core::violation::FieldViolation { field: String::new(), message })
+            .map(|message| koi_core::violation::FieldViolation {
+                field: String::new(),
+                message,
+            })
             .collect(),
     }
     .into())
@@ -81,7 +93,11 @@ pub(super) async fn stop_all(data: &DataDir, state: &UpState, say: &dyn Fn(&str)
 }
 
 async fn stop_role(state: &UpState, role: Role, limit: Duration, say: &dyn Fn(&str)) {
-    let running: Vec<Process> = state.of_role(role).into_iter().filter(|p| p.signal(Signal::TERM)).collect();
+    let running: Vec<Process> = state
+        .of_role(role)
+        .into_iter()
+        .filter(|p| p.signal(Signal::TERM))
+        .collect();
     if running.is_empty() {
         return;
     }
@@ -90,9 +106,17 @@ async fn stop_role(state: &UpState, role: Role, limit: Duration, say: &dyn Fn(&s
     for process in &stuck {
         process.signal(Signal::KILL);
     }
-    let how = if stuck.is_empty() { "stopped" } else { "killed" };
+    let how = if stuck.is_empty() {
+        "stopped"
+    } else {
+        "killed"
+    };
     let name = format!("{role:?}").to_lowercase();
-    say(&format!("stopping: {} × {name} {how} in {:.1} s", running.len(), started.elapsed().as_secs_f64()));
+    say(&format!(
+        "stopping: {} × {name} {how} in {:.1} s",
+        running.len(),
+        started.elapsed().as_secs_f64()
+    ));
 }
 
 /// Runs `koi-agent --stop-engines` for every host at once.
@@ -107,27 +131,50 @@ async fn stop_engines(data: &DataDir, state: &UpState, say: &dyn Fn(&str)) {
     let started = tokio::time::Instant::now();
     let mut runs = JoinSet::new();
     for settings in state.agent_settings.iter().filter(|s| s.exists()) {
-        let host = settings.parent().and_then(Path::file_name).unwrap_or_default().to_string_lossy().into_owned();
+        let host = settings
+            .parent()
+            .and_then(Path::file_name)
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
         let mut command = tokio::process::Command::new(&program);
-        command.arg("--config").arg(settings).arg("--stop-engines").stdin(Stdio::null()).kill_on_drop(true);
+        command
+            .arg("--config")
+            .arg(settings)
+            .arg("--stop-engines")
+            .stdin(Stdio::null())
+            .kill_on_drop(true);
         in_cluster(&mut command, &state.cluster_id);
         if let Err(e) = into_log(&mut command, &log_of(&data.logs(), &format!("stop-{host}"))) {
             say(&format!("stopping: {e:#}"));
         }
-        runs.spawn(async move { (host, tokio::time::timeout(ENGINES_LIMIT, command.status()).await) });
+        runs.spawn(async move {
+            (
+                host,
+                tokio::time::timeout(ENGINES_LIMIT, command.status()).await,
+            )
+        });
     }
     let n_hosts = runs.len();
     while let Some(run) = runs.join_next().await {
         let problem = match run {
             Ok((_, Ok(Ok(status)))) if status.success() => continue,
-            Ok((host, Ok(Ok(status)))) => format!("engines of {host}: koi-agent ended with {status}"),
+            Ok((host, Ok(Ok(status)))) => {
+                format!("engines of {host}: koi-agent ended with {status}")
+            }
             Ok((host, Ok(Err(e)))) => format!("engines of {host}: {e}"),
-            Ok((host, Err(_))) => format!("engines of {host}: not stopped within {} s", ENGINES_LIMIT.as_secs()),
+            Ok((host, Err(_))) => format!(
+                "engines of {host}: not stopped within {} s",
+                ENGINES_LIMIT.as_secs()
+            ),
             Err(e) => e.to_string(),
         };
         say(&format!("stopping: {problem}; the sweep goes on"));
     }
-    say(&format!("stopping: engines of {n_hosts} hosts in {:.1} s", started.elapsed().as_secs_f64()));
+    say(&format!(
+        "stopping: engines of {n_hosts} hosts in {:.1} s",
+        started.elapsed().as_secs_f64()
+    ));
 }
 
 /// Ends whatever still belongs to the cluster; returns what does not end.
@@ -138,7 +185,11 @@ async fn sweep(cluster_id: &str, say: &dyn Fn(&str)) -> Vec<Process> {
             return left;
         }
         for process in &left {
-            say(&format!("stopping: left over: {} {}", process.pid, command_line(process.pid)));
+            say(&format!(
+                "stopping: left over: {} {}",
+                process.pid,
+                command_line(process.pid)
+            ));
             process.signal(signal);
         }
         wait_gone(&left, SWEEP_LIMIT).await;
@@ -155,7 +206,11 @@ mod tests {
     use crate::up::process::CLUSTER_ID_VARIABLE;
 
     fn sleeper(id: &str) -> (std::process::Child, Process) {
-        let child = std::process::Command::new("sleep").arg("300").env(CLUSTER_ID_VARIABLE, id).spawn().unwrap();
+        let child = std::process::Command::new("sleep")
+            .arg("300")
+            .env(CLUSTER_ID_VARIABLE, id)
+            .spawn()
+            .unwrap();
         let process = Process::of(child.id()).unwrap();
         (child, process)
     }
@@ -171,8 +226,15 @@ mod tests {
         let (mut foreign, foreign_process) = sleeper("another-cluster");
         let state = UpState {
             cluster_id: id.clone(),
-            supervisor: Process { pid: 1, start_time_ticks: u64::MAX },
-            children: vec![Child { name: "server".into(), role: Role::Server, process: server_process }],
+            supervisor: Process {
+                pid: 1,
+                start_time_ticks: u64::MAX,
+            },
+            children: vec![Child {
+                name: "server".into(),
+                role: Role::Server,
+                process: server_process,
+            }],
             agent_settings: vec![],
             server: String::new(),
             stage: String::new(),

@@ -79,7 +79,11 @@ impl UpState {
 
     /// Children of a role.
     pub(super) fn of_role(&self, role: Role) -> Vec<Process> {
-        self.children.iter().filter(|c| c.role == role).map(|c| c.process).collect()
+        self.children
+            .iter()
+            .filter(|c| c.role == role)
+            .map(|c| c.process)
+            .collect()
     }
 }
 
@@ -93,7 +97,14 @@ mod tests {
         std::fs::create_dir_all(&dir).unwrap();
         let data = DataDir::resolve(Some(&dir));
         assert_eq!(UpState::read(&data).unwrap(), None);
-        let child = |role, pid| Child { name: "x".into(), role, process: Process { pid, start_time_ticks: 7 } };
+        let child = |role, pid| Child {
+            name: "x".into(),
+            role,
+            process: Process {
+                pid,
+                start_time_ticks: 7,
+            },
+        };
         let state = UpState {
             cluster_id: "abc".into(),
             supervisor: Process::me(),
@@ -105,7 +116,13 @@ mod tests {
         };
         state.write(&data).unwrap();
         assert_eq!(UpState::read(&data).unwrap(), Some(state.clone()));
-        assert_eq!(state.of_role(Role::Agent), [Process { pid: 5, start_time_ticks: 7 }]);
+        assert_eq!(
+            state.of_role(Role::Agent),
+            [Process {
+                pid: 5,
+                start_time_ticks: 7
+            }]
+        );
         UpState::remove(&data).unwrap();
         UpState::remove(&data).unwrap();
         assert_eq!(UpState::read(&data).unwrap(), None);

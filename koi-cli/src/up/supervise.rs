@@ -60,8 +60,16 @@ async fn run(cluster: Arc<Cluster>, spec: ChildSpec) {
             return;
         }
         cluster.child_ended(&spec.name);
-        pause = if started.elapsed() >= STEADY { FIRST_PAUSE } else { pause };
-        cluster.events.say(&format!("{} ended ({ended}); starting it again in {} ms", spec.name, pause.as_millis()));
+        pause = if started.elapsed() >= STEADY {
+            FIRST_PAUSE
+        } else {
+            pause
+        };
+        cluster.events.say(&format!(
+            "{} ended ({ended}); starting it again in {} ms",
+            spec.name,
+            pause.as_millis()
+        ));
         tokio::select! {
             () = tokio::time::sleep(pause) => {}
             () = cluster.stopping.cancelled() => return,
@@ -76,19 +84,32 @@ fn start(cluster: &Cluster, spec: &ChildSpec) -> anyhow::Result<tokio::process::
     command.args(&spec.args).stdin(Stdio::null());
     into_log(&mut command, &log)?;
     in_cluster(&mut command, &cluster.id);
-    let child = command.spawn().with_context(|| format!("start {}", spec.program.display()))?;
+    let child = command
+        .spawn()
+        .with_context(|| format!("start {}", spec.program.display()))?;
     // A child that is gone already is noted with no start time and never signalled.
     let pid = child.id().unwrap_or(0);
-    let process = Process::of(pid).unwrap_or(Process { pid, start_time_ticks: 0 });
-    cluster.add_child(Child { name: spec.name.clone(), role: spec.role, process });
+    let process = Process::of(pid).unwrap_or(Process {
+        pid,
+        start_time_ticks: 0,
+    });
+    cluster.add_child(Child {
+        name: spec.name.clone(),
+        role: spec.role,
+        process,
+    });
     Ok(child)
 }
 
 /// Marks a command as part of the cluster. In a process group of its own, it does not get the
 /// terminal's interrupt: the supervisor stops everything in order.
 pub(super) fn in_cluster(command: &mut tokio::process::Command, cluster_id: &str) {
-    command.env(CLUSTER_ID_VARIABLE, cluster_id).process_group(0);
-    let folder = std::env::current_exe().ok().and_then(|e| e.parent().map(Path::to_path_buf));
+    command
+        .env(CLUSTER_ID_VARIABLE, cluster_id)
+        .process_group(0);
+    let folder = std::env::current_exe()
+        .ok()
+        .and_then(|e| e.parent().map(Path::to_path_buf));
     if let (None, Some(folder)) = (std::env::var_os("KOI_BIN_DIR"), folder) {
         command.env("KOI_BIN_DIR", folder);
     }
@@ -105,8 +126,14 @@ pub(super) fn into_log(command: &mut tokio::process::Command, log: &Path) -> any
     if std::fs::metadata(log).is_ok_and(|m| m.len() > MAX_LOG_BYTES) {
         std::fs::rename(log, log.with_extension("log.1")).with_context(context)?;
     }
-    let file = OpenOptions::new().create(true).append(true).open(log).with_context(context)?;
-    command.stdout(file.try_clone().with_context(context)?).stderr(file);
+    let file = OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(log)
+        .with_context(context)?;
+    command
+        .stdout(file.try_clone().with_context(context)?)
+        .stderr(file);
     Ok(())
 }
 
@@ -131,7 +158,9 @@ pub(super) fn tail(log: &Path, n_lines: usize) -> String {
 pub(super) fn adopt_orphans(cluster: &Arc<Cluster>) {
     let me = rustix::process::getpid();
     if let Err(e) = rustix::process::set_child_subreaper(Some(me)) {
-        cluster.events.say(&format!("orphans will not be adopted: {e}"));
+        cluster
+            .events
+            .say(&format!("orphans will not be adopted: {e}"));
         return;
     }
     let cluster_of_task = Arc::clone(cluster);
@@ -147,8 +176,16 @@ pub(super) fn adopt_orphans(cluster: &Arc<Cluster>) {
 
 /// Waits for ended children that nobody else waits for.
 fn reap(cluster: &Cluster) {
-    let own: Vec<u32> = cluster.state().children.iter().map(|c| c.process.pid).collect();
-    for pid in zombies_of(std::process::id()).into_iter().filter(|p| !own.contains(p)) {
+    let own: Vec<u32> = cluster
+        .state()
+        .children
+        .iter()
+        .map(|c| c.process.pid)
+        .collect();
+    for pid in zombies_of(std::process::id())
+        .into_iter()
+        .filter(|p| !own.contains(p))
+    {
         if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
             // Gone between the look and the wait is as good as waited for.
             waitpid(Some(pid), WaitOptions::NOHANG).ok();
@@ -157,7 +194,10 @@ fn reap(cluster: &Cluster) {
 }
 
 fn zombies_of(parent: u32) -> Vec<u32> {
-    let entries = std::fs::read_dir("/proc").into_iter().flatten().filter_map(Result::ok);
+    let entries = std::fs::read_dir("/proc")
+        .into_iter()
+        .flatten()
+        .filter_map(Result::ok);
     let pids = entries.filter_map(|e| e.file_name().to_str()?.parse::<u32>().ok());
     let is_zombie_child = |pid: &u32| {
         let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
@@ -202,12 +242,20 @@ mod tests {
         assert!(cluster.events.recent()[0].contains("starting it again"));
         cluster.stopping.cancel();
         // The file on disk names the process that runs now.
-        let on_disk = crate::up::state::UpState::read(&cluster.data).unwrap().unwrap();
+        let on_disk = crate::up::state::UpState::read(&cluster.data)
+            .unwrap()
+            .unwrap();
         assert_eq!(on_disk.of_role(Role::Server), [second]);
         second.signal(rustix::process::Signal::KILL);
         cluster.join().await;
         let log = tail(&log_of(&cluster.data.logs(), "server"), 10);
-        assert_eq!(log.lines().filter(|l| *l == format!("up {}", cluster.id)).count(), 2, "{log}");
+        assert_eq!(
+            log.lines()
+                .filter(|l| *l == format!("up {}", cluster.id))
+                .count(),
+            2,
+            "{log}"
+        );
         std::fs::remove_dir_all(&dir).unwrap();
     }
 }

@@ -1,6 +1,6 @@
 //! One replica on its host: stages, starts and back-off.
 
-use super::{phase_of, AgentParams};
+use super::{AgentParams, phase_of};
 use crate::ids::ReplicaId;
 use crate::rollout::ObservedReplica;
 use crate::time::UtcMicros;
@@ -81,7 +81,9 @@ impl LocalReplica {
     #[must_use]
     pub fn adopted(id: ReplicaId, port: u16, engine_version: String, args: Vec<String>) -> Self {
         Self {
-            stage: Stage::Launching { since: UtcMicros(i64::MAX) },
+            stage: Stage::Launching {
+                since: UtcMicros(i64::MAX),
+            },
             port: Some(port),
             n_starts: 1,
             engine_version,
@@ -163,7 +165,11 @@ impl LocalReplica {
         params: &AgentParams,
     ) {
         self.note(reason);
-        if fatal { self.stage = Stage::Failed } else { self.back_off(now, params) }
+        if fatal {
+            self.stage = Stage::Failed
+        } else {
+            self.back_off(now, params)
+        }
     }
 
     pub(super) fn ready(&mut self, _now: UtcMicros) {
@@ -226,8 +232,13 @@ impl LocalReplica {
         let doublings = u32::try_from(recent.saturating_sub(2)).unwrap_or(0).min(16);
         let wait = match recent {
             0 | 1 => params.first_backoff_s,
-            _ => params.backoff_s.saturating_mul(1 << doublings).min(params.max_backoff_s),
+            _ => params
+                .backoff_s
+                .saturating_mul(1 << doublings)
+                .min(params.max_backoff_s),
         };
-        self.stage = Stage::Backoff { until: now.plus_seconds(i64::from(wait)) };
+        self.stage = Stage::Backoff {
+            until: now.plus_seconds(i64::from(wait)),
+        };
     }
 }

@@ -143,17 +143,30 @@ pub struct ConstraintDraft {
 
 impl From<LengthStats> for LengthDraft {
     fn from(s: LengthStats) -> Self {
-        Self { mean: Some(s.mean), p50: Some(s.p50), p95: Some(s.p95), p99: Some(s.p99) }
+        Self {
+            mean: Some(s.mean),
+            p50: Some(s.p50),
+            p95: Some(s.p95),
+            p99: Some(s.p99),
+        }
     }
 }
 
 impl From<Slo> for SloDraft {
     fn from(slo: Slo) -> Self {
         match slo {
-            Slo::Online { p99_ttft_ms, p99_tpot_ms } => {
-                Self { p99_ttft_ms, p99_tpot_ms, ..Self::default() }
-            }
-            Slo::Batch { total_token_budget, deadline } => Self {
+            Slo::Online {
+                p99_ttft_ms,
+                p99_tpot_ms,
+            } => Self {
+                p99_ttft_ms,
+                p99_tpot_ms,
+                ..Self::default()
+            },
+            Slo::Batch {
+                total_token_budget,
+                deadline,
+            } => Self {
                 total_token_budget: Some(total_token_budget),
                 deadline_at_us: Some(deadline.0),
                 ..Self::default()
@@ -203,7 +216,12 @@ impl From<&JobSpec> for JobDraft {
             slo: job.slo.into(),
             preference: PreferenceDraft {
                 weights: Outcome::ALL.into_iter().map(weight).collect(),
-                hard: job.preference.hard.iter().map(|(o, x)| (o.name().to_owned(), *x)).collect(),
+                hard: job
+                    .preference
+                    .hard
+                    .iter()
+                    .map(|(o, x)| (o.name().to_owned(), *x))
+                    .collect(),
                 tau: Some(job.preference.tau),
             },
             constraints: ConstraintDraft {

@@ -15,13 +15,12 @@ mod workload;
 
 use std::str::FromStr;
 
+pub use self::model::check_model_id;
 use super::draft::JobDraft;
 use super::{EngineName, JobClass, JobSpec, OnDisconnect};
-pub use self::model::check_model_id;
 use crate::ids::NotASlug;
 use crate::time::UtcMicros;
 use crate::violation::{FieldViolation, Violations, nearest};
-
 
 const DEFAULT_PRIORITY: u32 = 5;
 const MAX_PRIORITY: u32 = 10;
@@ -82,7 +81,10 @@ fn in_range(
         return Some(value + 0.0);
     }
     let (low, high) = (range.start(), range.end());
-    bad.add(field, format!("must be a number from {low} to {high} {unit}, got {value}").replace("  ", " "));
+    bad.add(
+        field,
+        format!("must be a number from {low} to {high} {unit}, got {value}").replace("  ", " "),
+    );
     None
 }
 
@@ -96,18 +98,28 @@ fn slug<T: FromStr<Err = NotASlug>>(
         bad.add(field, "is required: 1 to 63 of a-z, 0-9 and '-'");
         return None;
     };
-    text.parse().map_err(|e: NotASlug| bad.add(field, e.to_string())).ok()
+    text.parse()
+        .map_err(|e: NotASlug| bad.add(field, e.to_string()))
+        .ok()
 }
 
 /// The member that `text` names, or a problem with the nearest valid name.
-fn choice<T: Copy>(field: &str, text: &str, valid: &[(&str, T)], bad: &mut Violations) -> Option<T> {
+fn choice<T: Copy>(
+    field: &str,
+    text: &str,
+    valid: &[(&str, T)],
+    bad: &mut Violations,
+) -> Option<T> {
     let found = valid.iter().find(|(name, _)| *name == text);
     if found.is_none() {
         let names: Vec<&str> = valid.iter().map(|(name, _)| *name).collect();
         let hint = nearest(text, names.iter().copied());
         let hint = hint.map_or(String::new(), |name| format!("; did you mean {name}?"));
         let shown: String = text.chars().take(48).collect();
-        bad.add(field, format!("must be one of {}, got {shown:?}{hint}", names.join(", ")));
+        bad.add(
+            field,
+            format!("must be one of {}, got {shown:?}{hint}", names.join(", ")),
+        );
     }
     found.map(|(_, value)| *value)
 }
@@ -117,19 +129,34 @@ fn class(text: Option<&str>, bad: &mut Violations) -> Option<JobClass> {
         bad.add("class", "is required: online or batch");
         return None;
     };
-    choice("class", text, &[("online", JobClass::Online), ("batch", JobClass::Batch)], bad)
+    choice(
+        "class",
+        text,
+        &[("online", JobClass::Online), ("batch", JobClass::Batch)],
+        bad,
+    )
 }
 
 fn engine(text: Option<&str>, bad: &mut Violations) -> Option<EngineName> {
-    let Some(text) = text else { return Some(EngineName::Vllm) };
-    choice("engine", text, &[("vllm", EngineName::Vllm), ("sim", EngineName::Sim)], bad)
+    let Some(text) = text else {
+        return Some(EngineName::Vllm);
+    };
+    choice(
+        "engine",
+        text,
+        &[("vllm", EngineName::Vllm), ("sim", EngineName::Sim)],
+        bad,
+    )
 }
 
 fn priority(value: Option<u32>, bad: &mut Violations) -> Option<u8> {
     let value = value.unwrap_or(DEFAULT_PRIORITY);
     let fits = u8::try_from(value).ok().filter(|_| value <= MAX_PRIORITY);
     if fits.is_none() {
-        bad.add("priority", format!("must be from 0 to {MAX_PRIORITY}, larger is more important, got {value}"));
+        bad.add(
+            "priority",
+            format!("must be from 0 to {MAX_PRIORITY}, larger is more important, got {value}"),
+        );
     }
     fits
 }
@@ -139,7 +166,9 @@ fn on_disconnect(text: Option<&str>, bad: &mut Violations) -> Option<OnDisconnec
     if text == "keep_serving" {
         return Some(OnDisconnect::KeepServing);
     }
-    let seconds = text.strip_prefix("replace_after:").and_then(|s| s.parse::<u32>().ok());
+    let seconds = text
+        .strip_prefix("replace_after:")
+        .and_then(|s| s.parse::<u32>().ok());
     let valid = seconds.filter(|s| REPLACE_AFTER_SECONDS.contains(s));
     if valid.is_none() {
         let shown: String = text.chars().take(48).collect();

@@ -89,7 +89,9 @@ pub fn desired_set(
     catalog: &Catalog,
     params: &RolloutParams,
 ) -> DesiredSet {
-    let Some(record) = state.hosts.get(host) else { return DesiredSet::default() };
+    let Some(record) = state.hosts.get(host) else {
+        return DesiredSet::default();
+    };
     let version = DesiredVersion {
         epoch: state.epoch,
         plan_seq: state.plan_seq,

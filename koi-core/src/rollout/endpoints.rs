@@ -37,7 +37,9 @@ pub struct EndpointSet {
 /// disappears even while the database is away; a silent host's replicas stay, presumed serving.
 #[must_use]
 pub fn endpoints_of(state: &ServerState, live: &Live, job: JobId) -> Vec<PublishedEndpoint> {
-    let Some(record) = state.jobs.get(&job) else { return Vec::new() };
+    let Some(record) = state.jobs.get(&job) else {
+        return Vec::new();
+    };
     let ready: Vec<_> = state
         .replicas_of(job)
         .filter(|r| r.role == ReplicaRole::Serve)
@@ -50,7 +52,11 @@ pub fn endpoints_of(state: &ServerState, live: &Live, job: JobId) -> Vec<Publish
             replica_id: replica.id.clone(),
             address: address.clone(),
             port: *port,
-            weight: if total > 0.0 { capacity / total } else { 1.0 / ready.len() as f64 },
+            weight: if total > 0.0 {
+                capacity / total
+            } else {
+                1.0 / ready.len() as f64
+            },
         })
         .collect()
 }
@@ -62,7 +68,10 @@ fn ready_at(state: &ServerState, live: &Live, replica: &ReplicaRecord) -> Option
         let port = seen.port.filter(|_| seen.phase == ObservedPhase::Ready)?;
         return Some((host.facts.address.clone(), port));
     }
-    let endpoint = replica.endpoint.as_ref().filter(|_| replica.phase == ReplicaPhase::Ready)?;
+    let endpoint = replica
+        .endpoint
+        .as_ref()
+        .filter(|_| replica.phase == ReplicaPhase::Ready)?;
     Some((endpoint.address.clone(), endpoint.port))
 }
 

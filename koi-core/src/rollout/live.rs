@@ -30,8 +30,14 @@ pub enum ObservedPhase {
 
 impl ObservedPhase {
     /// Every phase.
-    pub const ALL: [Self; 6] =
-        [Self::Launching, Self::Ready, Self::Draining, Self::Backoff, Self::Failed, Self::Stopped];
+    pub const ALL: [Self; 6] = [
+        Self::Launching,
+        Self::Ready,
+        Self::Draining,
+        Self::Backoff,
+        Self::Failed,
+        Self::Stopped,
+    ];
 
     /// Name on the wire and in tables.
     #[must_use]
@@ -182,15 +188,28 @@ impl Live {
     pub fn liveness(&self, now: UtcMicros) -> BTreeMap<HostId, Liveness> {
         self.hosts
             .iter()
-            .map(|(id, h)| (id.clone(), Liveness::of_silence(now.seconds_since(h.heard_at))))
+            .map(|(id, h)| {
+                (
+                    id.clone(),
+                    Liveness::of_silence(now.seconds_since(h.heard_at)),
+                )
+            })
             .collect()
     }
 }
 
 impl LiveHost {
     fn replace(&mut self, observed: ObservedState) {
-        self.replicas = observed.replicas.into_iter().map(|r| (r.id.clone(), r)).collect();
-        self.gpus = observed.gpus.into_iter().map(|g| (g.uuid.clone(), g)).collect();
+        self.replicas = observed
+            .replicas
+            .into_iter()
+            .map(|r| (r.id.clone(), r))
+            .collect();
+        self.gpus = observed
+            .gpus
+            .into_iter()
+            .map(|g| (g.uuid.clone(), g))
+            .collect();
         self.applied = observed.applied;
         self.refusal = observed.refusal;
     }

@@ -5,8 +5,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::live::{Live, ObservedPhase, ObservedReplica};
 use super::RolloutParams;
+use super::live::{Live, ObservedPhase, ObservedReplica};
 use crate::ids::{Generation, HostId};
 use crate::job::Slo;
 use crate::store::{
@@ -38,7 +38,9 @@ pub fn reconcile(
     for job in state.jobs.values() {
         look.job(job);
     }
-    Reconciled { changes: look.into_changes() }
+    Reconciled {
+        changes: look.into_changes(),
+    }
 }
 
 struct Look<'a> {
@@ -95,10 +97,10 @@ impl<'a> Look<'a> {
 
     /// Withdrawn long enough: clients have noticed, drain.
     fn withdraw_or_drain(&mut self, replica: &ReplicaRecord) {
-        if let ReplicaRole::Withdrawn { since } = replica.role {
-            if self.now.seconds_since(since) >= f64::from(self.params.withdraw_s) {
-                self.set_role(replica, ReplicaRole::Drain { since: self.now });
-            }
+        if let ReplicaRole::Withdrawn { since } = replica.role
+            && self.now.seconds_since(since) >= f64::from(self.params.withdraw_s)
+        {
+            self.set_role(replica, ReplicaRole::Drain { since: self.now });
         }
     }
 
@@ -121,14 +123,19 @@ impl<'a> Look<'a> {
         }
         let phase = match seen.phase {
             ObservedPhase::Ready => ReplicaPhase::Ready,
-            ObservedPhase::Failed => ReplicaPhase::Failed { reason: seen.reason.clone() },
+            ObservedPhase::Failed => ReplicaPhase::Failed {
+                reason: seen.reason.clone(),
+            },
             ObservedPhase::Launching | ObservedPhase::Backoff => ReplicaPhase::Launching,
             ObservedPhase::Draining | ObservedPhase::Stopped => replica.phase.clone(),
         };
-        let endpoint = seen.port.filter(|_| phase == ReplicaPhase::Ready).map(|port| Endpoint {
-            address: self.address(&replica.host),
-            port,
-        });
+        let endpoint = seen
+            .port
+            .filter(|_| phase == ReplicaPhase::Ready)
+            .map(|port| Endpoint {
+                address: self.address(&replica.host),
+                port,
+            });
         let mut record = self.current(replica).clone();
         if record.phase == phase
             && record.n_starts == seen.n_starts
@@ -146,7 +153,11 @@ impl<'a> Look<'a> {
     }
 
     fn address(&self, host: &HostId) -> String {
-        self.state.hosts.get(host).map(|h| h.facts.address.clone()).unwrap_or_default()
+        self.state
+            .hosts
+            .get(host)
+            .map(|h| h.facts.address.clone())
+            .unwrap_or_default()
     }
 
     fn job(&mut self, job: &JobRecord) {
@@ -154,11 +165,13 @@ impl<'a> Look<'a> {
             self.withdraw_all(job, |_| true);
             return;
         }
-        if let Slo::Batch { total_token_budget, .. } = job.spec.slo {
-            if job.tokens_done >= total_token_budget {
-                self.finish(job, "completed: the token budget is generated");
-                return;
-            }
+        if let Slo::Batch {
+            total_token_budget, ..
+        } = job.spec.slo
+            && job.tokens_done >= total_token_budget
+        {
+            self.finish(job, "completed: the token budget is generated");
+            return;
         }
         match &job.rollout {
             Some(rollout) => self.rollout(job, rollout),
@@ -168,7 +181,9 @@ impl<'a> Look<'a> {
 
     fn finish(&mut self, job: &JobRecord, reason: &str) {
         self.put_job(job, |j| {
-            j.state = JobState::Finished { reason: reason.to_owned() };
+            j.state = JobState::Finished {
+                reason: reason.to_owned(),
+            };
             j.rollout = None;
         });
         self.withdraw_all(job, |_| true);
@@ -238,7 +253,10 @@ impl<'a> Look<'a> {
             return;
         }
         let share = |generation: Generation| {
-            self.live.slo.get(&(job.id, generation)).and_then(|tally| tally.share())
+            self.live
+                .slo
+                .get(&(job.id, generation))
+                .and_then(|tally| tally.share())
         };
         let new = share(rollout.target.generation);
         let old = job.active.as_ref().and_then(|a| share(a.generation));
@@ -306,13 +324,20 @@ impl<'a> Look<'a> {
     }
 
     fn into_changes(self) -> Vec<Change> {
-        let hosts = self.touched.iter().filter_map(|id| self.state.hosts.get(id)).map(|host| {
-            let mut host = host.clone();
-            host.generation = host.generation.next();
-            Change::Host(Box::new(host))
-        });
+        let hosts = self
+            .touched
+            .iter()
+            .filter_map(|id| self.state.hosts.get(id))
+            .map(|host| {
+                let mut host = host.clone();
+                host.generation = host.generation.next();
+                Change::Host(Box::new(host))
+            });
         let hosts: Vec<Change> = hosts.collect();
-        let replicas = self.replicas.into_values().map(|r| Change::Replica(Box::new(r)));
+        let replicas = self
+            .replicas
+            .into_values()
+            .map(|r| Change::Replica(Box::new(r)));
         let released = self.released.into_iter().map(Change::ReplicaReleased);
         let jobs = self.jobs.into_values().map(|j| Change::Job(Box::new(j)));
         released.chain(replicas).chain(jobs).chain(hosts).collect()

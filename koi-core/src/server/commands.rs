@@ -16,15 +16,25 @@ impl ServerMachine {
     pub(super) fn decide(&self, now: UtcMicros, command: Command) -> Result<Decision, Refusal> {
         match command {
             Command::SubmitJob { id, spec, request } => self.submit(now, id, *spec, request),
-            Command::CancelJob { job, reason, request } => self.cancel(now, job, &reason, request),
+            Command::CancelJob {
+                job,
+                reason,
+                request,
+            } => self.cancel(now, job, &reason, request),
             Command::HostHello { facts, highest } => Ok(self.host_hello(now, *facts, highest)),
-            Command::HostPolicy { host, cordoned, draining, request } => {
-                self.host_policy(now, &host, cordoned, draining, request)
-            }
+            Command::HostPolicy {
+                host,
+                cordoned,
+                draining,
+                request,
+            } => self.host_policy(now, &host, cordoned, draining, request),
             Command::OpenTick { cause, seed } => self.open_tick(now, cause, seed),
-            Command::AdvanceTick { tick, from, to, learned } => {
-                self.advance_tick(now, tick, (from, to), *learned)
-            }
+            Command::AdvanceTick {
+                tick,
+                from,
+                to,
+                learned,
+            } => self.advance_tick(now, tick, (from, to), *learned),
             Command::CommitPlan(plan) => self.commit_plan(now, *plan),
             Command::CloseTick { tick } => Ok(self.close_tick(now, *tick)),
         }
@@ -61,11 +71,17 @@ impl ServerMachine {
         let object = id.to_string();
         let changes = vec![
             Change::Job(Box::new(job)),
-            Change::Request(Box::new(RequestRecord { object: object.clone(), ..request })),
+            Change::Request(Box::new(RequestRecord {
+                object: object.clone(),
+                ..request
+            })),
             audit,
         ];
         let tx = self.tx(now, TxKind::JobSubmitted, changes);
-        Ok(Decision { tx: Some(tx), reply: Reply::Object(object) })
+        Ok(Decision {
+            tx: Some(tx),
+            reply: Reply::Object(object),
+        })
     }
 
     fn cancel(
@@ -75,21 +91,36 @@ impl ServerMachine {
         reason: &str,
         request: RequestRecord,
     ) -> Result<Decision, Refusal> {
-        let job = self.state.jobs.get(&id).ok_or_else(|| Refusal::NotFound(format!("job {id}")))?;
+        let job = self
+            .state
+            .jobs
+            .get(&id)
+            .ok_or_else(|| Refusal::NotFound(format!("job {id}")))?;
         let reply = Reply::Object(id.to_string());
         if job.state.is_finished() {
             return Ok(Decision { tx: None, reply });
         }
         let mut job = job.clone();
         job.version += 1;
-        job.state = JobState::Finished { reason: format!("cancelled: {reason}") };
+        job.state = JobState::Finished {
+            reason: format!("cancelled: {reason}"),
+        };
         job.rollout = None;
         let audit = audit(&request, "cancel_job", job.spec.name.as_str(), reason);
-        let request = RequestRecord { object: id.to_string(), ..request };
-        let changes =
-            vec![Change::Job(Box::new(job)), Change::Request(Box::new(request)), audit];
+        let request = RequestRecord {
+            object: id.to_string(),
+            ..request
+        };
+        let changes = vec![
+            Change::Job(Box::new(job)),
+            Change::Request(Box::new(request)),
+            audit,
+        ];
         let tx = self.tx(now, TxKind::JobCancelled, changes);
-        Ok(Decision { tx: Some(tx), reply })
+        Ok(Decision {
+            tx: Some(tx),
+            reply,
+        })
     }
 
     /// A hello writes only when it says something new. An agent that has seen a higher version
@@ -103,7 +134,10 @@ impl ServerMachine {
         });
         let changed = known.is_none_or(|k| k.facts != facts);
         if !ahead && !changed {
-            return Decision { tx: None, reply: Reply::Object(object) };
+            return Decision {
+                tx: None,
+                reply: Reply::Object(object),
+            };
         }
         let generation = known.map_or(highest.host_generation, |k| {
             k.generation.max(highest.host_generation)
@@ -116,7 +150,10 @@ impl ServerMachine {
             first_seen: known.map_or(now, |k| k.first_seen),
         };
         let tx = self.tx(now, TxKind::HostSeen, vec![Change::Host(Box::new(record))]);
-        Decision { tx: Some(tx), reply: Reply::Object(object) }
+        Decision {
+            tx: Some(tx),
+            reply: Reply::Object(object),
+        }
     }
 
     fn host_policy(
@@ -128,8 +165,9 @@ impl ServerMachine {
         request: RequestRecord,
     ) -> Result<Decision, Refusal> {
         let known = self.state.hosts.get(host);
-        let mut record =
-            known.ok_or_else(|| Refusal::NotFound(format!("node {host}")))?.clone();
+        let mut record = known
+            .ok_or_else(|| Refusal::NotFound(format!("node {host}")))?
+            .clone();
         record.cordoned = cordoned || draining;
         record.draining_since = draining.then(|| record.draining_since.unwrap_or(now));
         let action = match (cordoned, draining) {
@@ -138,11 +176,20 @@ impl ServerMachine {
             (false, false) => "uncordon_node",
         };
         let audit = audit(&request, action, host.as_str(), "");
-        let request = RequestRecord { object: host.as_str().to_owned(), ..request };
-        let changes =
-            vec![Change::Host(Box::new(record)), Change::Request(Box::new(request)), audit];
+        let request = RequestRecord {
+            object: host.as_str().to_owned(),
+            ..request
+        };
+        let changes = vec![
+            Change::Host(Box::new(record)),
+            Change::Request(Box::new(request)),
+            audit,
+        ];
         let tx = self.tx(now, TxKind::HostPolicy, changes);
-        Ok(Decision { tx: Some(tx), reply: Reply::Object(host.as_str().to_owned()) })
+        Ok(Decision {
+            tx: Some(tx),
+            reply: Reply::Object(host.as_str().to_owned()),
+        })
     }
 
     /// Opens the next tick. One that a dead server left open is closed as keep-all first.
@@ -150,7 +197,10 @@ impl ServerMachine {
         let mut changes = Vec::new();
         if let Some(open) = self.state.tick.as_ref().filter(|t| t.closed_at.is_none()) {
             if open.epoch == self.state.epoch {
-                return Err(Refusal::Conflict(format!("tick {} is still running", open.id)));
+                return Err(Refusal::Conflict(format!(
+                    "tick {} is still running",
+                    open.id
+                )));
             }
             let mut closed = open.clone();
             closed.failure = Some(format!("the server stopped in {}", open.phase.code()));
@@ -175,7 +225,10 @@ impl ServerMachine {
         changes.push(Change::Tick(Box::new(record.clone())));
         let snapshot = self.snapshot(now, record, seed);
         let tx = self.tx(now, TxKind::TickOpened, changes);
-        Ok(Decision { tx: Some(tx), reply: Reply::TickOpened(Box::new(snapshot)) })
+        Ok(Decision {
+            tx: Some(tx),
+            reply: Reply::TickOpened(Box::new(snapshot)),
+        })
     }
 
     fn snapshot(&self, now: UtcMicros, tick: TickRecord, seed: u64) -> Snapshot {
@@ -203,7 +256,10 @@ impl ServerMachine {
             expects,
             changes: vec![Change::Tick(Box::new(tick))],
         };
-        Decision { tx: Some(tx), reply: Reply::Done }
+        Decision {
+            tx: Some(tx),
+            reply: Reply::Done,
+        }
     }
 }
 

@@ -32,10 +32,14 @@ impl ServerMachine {
         (from, to): (Phase, Phase),
         learned: Learned,
     ) -> Result<Decision, Refusal> {
-        let open = self.state.tick.as_ref().filter(|t| t.id == tick && t.phase == from);
-        let mut record =
-            open.ok_or_else(|| Refusal::Conflict(format!("tick {tick} is not in {}", from.code())))?
-                .clone();
+        let open = self
+            .state
+            .tick
+            .as_ref()
+            .filter(|t| t.id == tick && t.phase == from);
+        let mut record = open
+            .ok_or_else(|| Refusal::Conflict(format!("tick {tick} is not in {}", from.code())))?
+            .clone();
         record.phase = to;
         record.n_evidence_rows += u32::try_from(learned.evidence.len()).unwrap_or(u32::MAX);
         let kind = match to {
@@ -50,8 +54,17 @@ impl ServerMachine {
         };
         let changes = self.learned_changes(record, learned);
         let expects = vec![Expect::TickPhase(tick, from)];
-        let tx = StoreTx { kind, epoch: self.state.epoch, at: now, expects, changes };
-        Ok(Decision { tx: Some(tx), reply: Reply::Done })
+        let tx = StoreTx {
+            kind,
+            epoch: self.state.epoch,
+            at: now,
+            expects,
+            changes,
+        };
+        Ok(Decision {
+            tx: Some(tx),
+            reply: Reply::Done,
+        })
     }
 
     fn learned_changes(&self, tick: crate::tick::TickRecord, learned: Learned) -> Vec<Change> {

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::{Decision, Refusal, Reply, ServerMachine};
 use crate::ids::HostId;
 use crate::ladder::CommittedLadder;
-use crate::plan::{replica_id, ActionKind, Considered, PlanAction};
+use crate::plan::{ActionKind, Considered, PlanAction, replica_id};
 use crate::plan_check::CheckedPlan;
 use crate::store::{
     Change, Expect, JobRecord, JobState, PlanRecord, ReplicaPhase, ReplicaRecord, ReplicaRole,
@@ -38,8 +38,10 @@ impl ServerMachine {
         let seq = self.state.plan_seq.next();
         let mut tick = commit.tick;
         tick.plan_seq = Some(seq);
-        let expects =
-            vec![Expect::TickPhase(tick.id, commit.from), Expect::PlanSeq(self.state.plan_seq)];
+        let expects = vec![
+            Expect::TickPhase(tick.id, commit.from),
+            Expect::PlanSeq(self.state.plan_seq),
+        ];
         let mut changes = Vec::new();
         let mut hosts = BTreeSet::new();
         for action in commit.plan.actions() {
@@ -66,8 +68,17 @@ impl ServerMachine {
         })));
         changes.push(Change::Tick(Box::new(tick)));
         let epoch = self.state.epoch;
-        let tx = StoreTx { kind: TxKind::PlanCommitted, epoch, at: now, expects, changes };
-        Ok(Decision { tx: Some(tx), reply: Reply::Object(seq.to_string()) })
+        let tx = StoreTx {
+            kind: TxKind::PlanCommitted,
+            epoch,
+            at: now,
+            expects,
+            changes,
+        };
+        Ok(Decision {
+            tx: Some(tx),
+            reply: Reply::Object(seq.to_string()),
+        })
     }
 
     fn action_changes(
@@ -77,7 +88,12 @@ impl ServerMachine {
         changes: &mut Vec<Change>,
         hosts: &mut BTreeSet<HostId>,
     ) -> Result<(), Refusal> {
-        let Some(job) = self.state.jobs.get(&action.job).filter(|j| !j.state.is_finished()) else {
+        let Some(job) = self
+            .state
+            .jobs
+            .get(&action.job)
+            .filter(|j| !j.state.is_finished())
+        else {
             // Cancelled since the snapshot: the rest of the plan is still good.
             return Ok(());
         };
@@ -106,10 +122,16 @@ impl ServerMachine {
         hosts: &mut BTreeSet<HostId>,
     ) -> Result<(), Refusal> {
         let (Some(ladder), Some(promise)) = (action.ladder.clone(), action.promise.clone()) else {
-            return Err(Refusal::Conflict(format!("{} has no ladder", job.spec.name)));
+            return Err(Refusal::Conflict(format!(
+                "{} has no ladder",
+                job.spec.name
+            )));
         };
         if job.rollout.is_some() {
-            return Err(Refusal::Conflict(format!("{} is being rolled out", job.spec.name)));
+            return Err(Refusal::Conflict(format!(
+                "{} is being rolled out",
+                job.spec.name
+            )));
         }
         let mut job = job.clone();
         job.version += 1;
@@ -117,8 +139,17 @@ impl ServerMachine {
         job.note = Some(action.rationale.clone());
         job.ticks_waited = 0;
         let generation = job.last_generation;
-        let target = CommittedLadder { generation, ladder, promise, committed_at: now };
-        let kind = if job.active.is_some() { RolloutKind::Canary } else { RolloutKind::Place };
+        let target = CommittedLadder {
+            generation,
+            ladder,
+            promise,
+            committed_at: now,
+        };
+        let kind = if job.active.is_some() {
+            RolloutKind::Canary
+        } else {
+            RolloutKind::Place
+        };
         job.state = JobState::Running;
         job.rollout = Some(Rollout {
             kind,

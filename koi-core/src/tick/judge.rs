@@ -35,9 +35,15 @@ pub fn judge(
     let keys: Vec<RankKey> = observatory.keys().collect();
     let mut rows = Vec::new();
     for key in keys {
-        let Some((job, rank)) = find_rank(&snapshot.state, key) else { continue };
-        let Some(ladder) = ladder_with(job, key) else { continue };
-        let Some(points) = observatory.take_points(key) else { continue };
+        let Some((job, rank)) = find_rank(&snapshot.state, key) else {
+            continue;
+        };
+        let Some(ladder) = ladder_with(job, key) else {
+            continue;
+        };
+        let Some(points) = observatory.take_points(key) else {
+            continue;
+        };
         rows.push(judge_rank(snapshot, ctx, key, (job, ladder, rank), &points));
     }
     rows
@@ -45,7 +51,10 @@ pub fn judge(
 
 fn ladder_with(job: &JobRecord, key: RankKey) -> Option<&CommittedLadder> {
     let rollout = job.rollout.as_ref().map(|r| &r.target);
-    [job.active.as_ref(), rollout].into_iter().flatten().find(|l| l.generation == key.generation)
+    [job.active.as_ref(), rollout]
+        .into_iter()
+        .flatten()
+        .find(|l| l.generation == key.generation)
 }
 
 fn judge_rank(
@@ -55,10 +64,14 @@ fn judge_rank(
     (job, ladder, rank): (&JobRecord, &CommittedLadder, &Rank),
     points: &[TrajectoryPoint],
 ) -> EvidenceRow {
-    let observed: Vec<_> =
-        points.iter().map(|p| (p.observation.mediators, p.observation.outcomes)).collect();
-    let predicted: Vec<_> =
-        points.iter().map(|p| predicted_at(snapshot, ctx.catalog, job, rank, p)).collect();
+    let observed: Vec<_> = points
+        .iter()
+        .map(|p| (p.observation.mediators, p.observation.outcomes))
+        .collect();
+    let predicted: Vec<_> = points
+        .iter()
+        .map(|p| predicted_at(snapshot, ctx.catalog, job, rank, p))
+        .collect();
     let features = features(job, rank);
     let applicable = applicable(ctx.model, &features, rank.mechanism_id.as_deref());
     let at = key.rank as usize;
@@ -92,11 +105,16 @@ fn predicted_at(
     point: &TrajectoryPoint,
 ) -> (MediatorValues, OutcomeValues) {
     let absent = (MediatorValues::absent(), OutcomeValues::absent());
-    let Some(gpu) = catalog.gpu_type(&rank.environment.gpu_type) else { return absent };
+    let Some(gpu) = catalog.gpu_type(&rank.environment.gpu_type) else {
+        return absent;
+    };
     let shape = rank.configuration.shape();
     let workload = workload_at(&job.spec.workload, &point.observation.mediators);
     let replicas = f64::from(point.observation.replicas.max(1));
-    let throughput = point.observation.throughput_per_replica_tokens_per_sec.unwrap_or(0.0);
+    let throughput = point
+        .observation
+        .throughput_per_replica_tokens_per_sec
+        .unwrap_or(0.0);
     let usd_per_hour = snapshot
         .state
         .hosts
@@ -179,7 +197,10 @@ pub fn features(job: &JobRecord, rank: &Rank) -> FeatureValues {
         .with_number("osl_token_avg", workload.osl.mean)
         .with_number("request_arrival_rate", workload.arrival_rate_rps)
         .with_number("shared_prefix_length_avg", workload.shared_prefix_tokens)
-        .with_number("workload_prefix_concentration", workload.prefix_concentration)
+        .with_number(
+            "workload_prefix_concentration",
+            workload.prefix_concentration,
+        )
         .with_text("gpu_type", &rank.environment.gpu_type)
         .with_text("market", rank.environment.market.name())
 }

@@ -10,8 +10,8 @@ use crate::catalog::Catalog;
 use crate::ids::{Generation, JobId, ReplicaId};
 use crate::job::Slo;
 use crate::ladder::Rank;
-use crate::rollout::desired::ladder_of;
 use crate::rollout::SloTally;
+use crate::rollout::desired::ladder_of;
 use crate::snapshot::MeasuredJob;
 use crate::store::{JobRecord, ReplicaRecord, ServerState};
 use crate::telemetry::histogram::EdgesTable;
@@ -87,11 +87,16 @@ impl Observatory {
         self.refused_edge_sets += u64::from(self.edges.extend(edges).is_err());
         let mut by_rank: BTreeMap<RankKey, Vec<Window>> = BTreeMap::new();
         for window in windows {
-            let Some(replica) = state.replicas.get(&window.replica) else { continue };
+            let Some(replica) = state.replicas.get(&window.replica) else {
+                continue;
+            };
             if !self.is_news(&window) {
                 continue;
             }
-            let tokens = window.counters.get(&CounterSeries::GenerationTokens).copied();
+            let tokens = window
+                .counters
+                .get(&CounterSeries::GenerationTokens)
+                .copied();
             *self.tokens.entry(replica.job).or_default() += tokens.unwrap_or(0);
             by_rank.entry(rank_key(replica)).or_default().push(window);
         }
@@ -103,7 +108,10 @@ impl Observatory {
     /// Windows of a replica are disjoint and come in order; one that ends no later than the newest
     /// was sent again.
     fn is_news(&mut self, window: &Window) -> bool {
-        let newest = self.newest.entry(window.replica.clone()).or_insert(UtcMicros(i64::MIN));
+        let newest = self
+            .newest
+            .entry(window.replica.clone())
+            .or_insert(UtcMicros(i64::MIN));
         let news = window.end > *newest;
         *newest = window.end.max(*newest);
         news
@@ -116,14 +124,19 @@ impl Observatory {
         key: RankKey,
         windows: Vec<Window>,
     ) {
-        let Some((job, rank)) = find_rank(state, key) else { return };
+        let Some((job, rank)) = find_rank(state, key) else {
+            return;
+        };
         let facts = observe_facts(state, catalog, job, rank, key);
         let watch = self.ranks.entry(key).or_default();
         for point in watch.trajectory.push(&windows, &self.edges, &facts) {
             if let Some(inside) = inside_slo(&job.spec.slo, &point.observation.outcomes) {
                 push_bounded(
                     &mut watch.judged,
-                    JudgedPoint { end: point.end, inside },
+                    JudgedPoint {
+                        end: point.end,
+                        inside,
+                    },
                     MAX_JUDGED,
                 );
             }
@@ -139,7 +152,8 @@ impl Observatory {
         let live: std::collections::BTreeSet<RankKey> =
             state.replicas.values().map(rank_key).collect();
         self.ranks.retain(|key, _| live.contains(key));
-        self.newest.retain(|replica, _| state.replicas.contains_key(replica));
+        self.newest
+            .retain(|replica, _| state.replicas.contains_key(replica));
     }
 
     /// Points of a rank that closed since its last verdict, once there are enough; taking them
@@ -182,7 +196,11 @@ impl Observatory {
         job: &JobRecord,
         now: UtcMicros,
     ) -> Option<CurrentView> {
-        let generation = job.active.as_ref().or(job.rollout.as_ref().map(|r| &r.target))?.generation;
+        let generation = job
+            .active
+            .as_ref()
+            .or(job.rollout.as_ref().map(|r| &r.target))?
+            .generation;
         let mut pooled: Option<PooledWindow> = None;
         let mut first = None;
         for (key, watch) in &self.ranks {
@@ -204,7 +222,10 @@ impl Observatory {
         let (_, rank) = find_rank(state, key)?;
         let facts = observe_facts(state, catalog, job, rank, key);
         let observation = crate::telemetry::observe::observe(&pooled, &self.edges, &facts);
-        Some(CurrentView { pooled, observation })
+        Some(CurrentView {
+            pooled,
+            observation,
+        })
     }
 }
 
@@ -222,7 +243,9 @@ impl CurrentView {
     #[must_use]
     pub fn measured(&self, tokens_done: u64) -> MeasuredJob {
         let v = &self.observation.mediators;
-        let finished = self.pooled.observations(HistogramSeries::GenerationTokensPerRequest);
+        let finished = self
+            .pooled
+            .observations(HistogramSeries::GenerationTokensPerRequest);
         let seconds = self.pooled.end.seconds_since(self.pooled.start).max(1.0);
         MeasuredJob {
             rate_rps: finished as f64 / seconds,
@@ -246,7 +269,11 @@ fn push_bounded<T>(queue: &mut VecDeque<T>, item: T, bound: usize) {
 /// The rank a replica belongs to.
 #[must_use]
 pub fn rank_key(replica: &ReplicaRecord) -> RankKey {
-    RankKey { job: replica.job, generation: replica.id.generation, rank: replica.id.rank }
+    RankKey {
+        job: replica.job,
+        generation: replica.id.generation,
+        rank: replica.id.rank,
+    }
 }
 
 /// The job and the rung behind a key, while the state knows both.
@@ -254,7 +281,10 @@ pub fn rank_key(replica: &ReplicaRecord) -> RankKey {
 pub fn find_rank(state: &ServerState, key: RankKey) -> Option<(&JobRecord, &Rank)> {
     let job = state.jobs.get(&key.job)?;
     let replica = state.replicas_of(key.job).find(|r| rank_key(r) == key)?;
-    let rank = ladder_of(job, replica)?.ladder.ranks.get(key.rank as usize)?;
+    let rank = ladder_of(job, replica)?
+        .ladder
+        .ranks
+        .get(key.rank as usize)?;
     Some((job, rank))
 }
 
@@ -262,7 +292,10 @@ pub fn find_rank(state: &ServerState, key: RankKey) -> Option<(&JobRecord, &Rank
 #[must_use]
 pub fn inside_slo(slo: &Slo, outcomes: &OutcomeValues) -> Option<bool> {
     match slo {
-        Slo::Online { p99_ttft_ms, p99_tpot_ms } => {
+        Slo::Online {
+            p99_ttft_ms,
+            p99_tpot_ms,
+        } => {
             let checks = [
                 p99_ttft_ms.zip(outcomes.get(Outcome::P99TtftMs)),
                 p99_tpot_ms.zip(outcomes.get(Outcome::P99TpotMs)),
@@ -292,11 +325,15 @@ pub fn observe_facts(
         .and_then(|r| state.hosts.get(&r.host));
     let model = &job.spec.model.facts;
     let kv_token = model.kv_bytes_per_token_per_gpu(shape.kv_dtype, shape.tp, shape.pp);
-    let usd = host.and_then(|h| h.facts.gpu_usd_per_hour()).map(|p| p * f64::from(shape.gpus()));
+    let usd = host
+        .and_then(|h| h.facts.gpu_usd_per_hour())
+        .map(|p| p * f64::from(shape.gpus()));
     ObserveFacts {
         tp: shape.tp,
         pp: shape.pp,
-        gpu_memory_bytes: host.and_then(|h| h.facts.gpus.first()).map(|g| g.memory_bytes as f64),
+        gpu_memory_bytes: host
+            .and_then(|h| h.facts.gpus.first())
+            .map(|g| g.memory_bytes as f64),
         gpu_memory_utilization: Some(shape.gpu_memory_utilization),
         kv_block_bytes_per_gpu: Some(kv_token * f64::from(shape.block_size)),
         kv_blocks: None,
@@ -312,7 +349,10 @@ pub fn observe_facts(
 
 fn shard_link(gpu: &crate::catalog::GpuType, nvlink: bool) -> ShardLink {
     match gpu.nvlink_bytes_per_second.filter(|_| nvlink) {
-        Some(peak) => ShardLink { kind: ShardLinkKind::Nvlink, peak_bytes_per_second: peak },
+        Some(peak) => ShardLink {
+            kind: ShardLinkKind::Nvlink,
+            peak_bytes_per_second: peak,
+        },
         None => ShardLink {
             kind: ShardLinkKind::Pcie,
             peak_bytes_per_second: gpu.pcie_bytes_per_second,
@@ -322,10 +362,18 @@ fn shard_link(gpu: &crate::catalog::GpuType, nvlink: bool) -> ShardLink {
 
 fn slo_facts(job: &JobRecord) -> SloFacts {
     match job.spec.slo {
-        Slo::Online { p99_ttft_ms, p99_tpot_ms } => {
-            SloFacts { p99_ttft_ms, p99_tpot_ms, batch: None }
-        }
-        Slo::Batch { total_token_budget, deadline } => SloFacts {
+        Slo::Online {
+            p99_ttft_ms,
+            p99_tpot_ms,
+        } => SloFacts {
+            p99_ttft_ms,
+            p99_tpot_ms,
+            batch: None,
+        },
+        Slo::Batch {
+            total_token_budget,
+            deadline,
+        } => SloFacts {
             p99_ttft_ms: None,
             p99_tpot_ms: None,
             batch: Some(BatchProgress {

@@ -21,7 +21,10 @@ fn walk(phase: Phase, depth: u32, repairs: u32, seen: &mut Vec<(u32, u32)>) {
 fn every_path_ends_and_repairs_at_most_once() {
     let mut ends = Vec::new();
     walk(Phase::Freeze, 0, 0, &mut ends);
-    assert!(ends.iter().all(|(depth, repairs)| *depth <= 9 && *repairs <= 1));
+    assert!(
+        ends.iter()
+            .all(|(depth, repairs)| *depth <= 9 && *repairs <= 1)
+    );
     assert!(ends.iter().any(|(_, repairs)| *repairs == 1));
 }
 
@@ -39,7 +42,10 @@ fn every_failure_before_exit_is_keep_all() {
         Phase::Deploy,
     ];
     for phase in phases {
-        assert_eq!(next(phase, PhaseEvent::Failed), Some(Phase::Exit { keep_all: true }));
+        assert_eq!(
+            next(phase, PhaseEvent::Failed),
+            Some(Phase::Exit { keep_all: true })
+        );
     }
     assert_eq!(next(Phase::Exit { keep_all: true }, PhaseEvent::Done), None);
 }

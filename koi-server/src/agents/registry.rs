@@ -54,7 +54,9 @@ impl Registry {
     /// True while this stream is the host's newest.
     #[must_use]
     pub fn is_current(&self, host: &HostId, id: StreamId) -> bool {
-        self.lock().get(host).is_some_and(|(current, _)| *current == id)
+        self.lock()
+            .get(host)
+            .is_some_and(|(current, _)| *current == id)
     }
 
     /// Hands a desired set to the host's stream, replacing one that still waits.
@@ -65,6 +67,8 @@ impl Registry {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<HostId, (StreamId, Outbox)>> {
-        self.streams.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        self.streams
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 }

@@ -78,7 +78,11 @@ impl v1::agents_server::Agents for AgentsApi {
     ) -> Result<Response<Self::AgentStreamStream>, Status> {
         let host = self.tokens.agent(&request)?;
         let (messages, outbound) = mpsc::channel(OUTBOX);
-        let session = Session { api: self.clone(), host, messages };
+        let session = Session {
+            api: self.clone(),
+            host,
+            messages,
+        };
         self.tasks.spawn(session.run(request.into_inner()));
         Ok(Response::new(ReceiverStream::new(outbound)))
     }
@@ -118,7 +122,9 @@ impl Session {
             .await
             .map_err(|_| Status::deadline_exceeded("no hello within 10 s"))??;
         let Some(FromAgent::Hello(hello)) = first.and_then(|m| m.message) else {
-            return Err(Status::failed_precondition("the first message must be hello"));
+            return Err(Status::failed_precondition(
+                "the first message must be hello",
+            ));
         };
         let facts = facts_from_wire(hello.facts.unwrap_or_default()).map_err(|v| invalid(&v))?;
         if facts.host != self.host {
@@ -130,7 +136,10 @@ impl Session {
         let highest = version_from_wire(hello.highest.as_ref());
         self.enter_host(facts, highest).await?;
         let (desired, desired_rx) = watch::channel(None);
-        let outbox = Outbox { desired, messages: self.messages.clone() };
+        let outbox = Outbox {
+            desired,
+            messages: self.messages.clone(),
+        };
         let id = self.api.registry.enter(self.host.clone(), outbox);
         let observed = ObservedState {
             applied: highest,
@@ -138,8 +147,14 @@ impl Session {
             ..ObservedState::default()
         };
         self.welcome().await?;
-        self.api.core.tell(Input::Hello(self.host.clone(), observed)).await;
-        let ingest = self.api.ingest.open(self.host.clone(), self.messages.clone());
+        self.api
+            .core
+            .tell(Input::Hello(self.host.clone(), observed))
+            .await;
+        let ingest = self
+            .api
+            .ingest
+            .open(self.host.clone(), self.messages.clone());
         Ok((id, desired_rx, ingest))
     }
 
@@ -150,13 +165,24 @@ impl Session {
         facts: HostFacts,
         highest: koi_core::rollout::DesiredVersion,
     ) -> Result<(), Status> {
-        let hello = Command::HostHello { facts: Box::new(facts), highest };
+        let hello = Command::HostHello {
+            facts: Box::new(facts),
+            highest,
+        };
         match self.api.core.command(hello).await {
             Ok(_) => Ok(()),
             Err(refusal @ Refusal::Unavailable(_)) => {
                 let host = self.host.clone();
-                let known = self.api.core.read(move |m| m.state().hosts.contains_key(&host)).await;
-                if known.unwrap_or(false) { Ok(()) } else { Err(refused(&refusal)) }
+                let known = self
+                    .api
+                    .core
+                    .read(move |m| m.state().hosts.contains_key(&host))
+                    .await;
+                if known.unwrap_or(false) {
+                    Ok(())
+                } else {
+                    Err(refused(&refusal))
+                }
             }
             Err(refusal) => Err(refused(&refusal)),
         }
@@ -181,7 +207,9 @@ impl Session {
     }
 
     async fn send(&self, message: ToAgent) -> Result<(), Status> {
-        let message = v1::ServerMessage { message: Some(message) };
+        let message = v1::ServerMessage {
+            message: Some(message),
+        };
         self.messages
             .send(Ok(message))
             .await
@@ -229,7 +257,10 @@ impl Session {
         let host = self.host.clone();
         match message.message {
             Some(FromAgent::Observed(observed)) => {
-                self.api.core.tell(Input::Observed(host, observed_from_wire(observed))).await;
+                self.api
+                    .core
+                    .tell(Input::Observed(host, observed_from_wire(observed)))
+                    .await;
             }
             Some(FromAgent::Heartbeat(_)) => self.api.core.tell(Input::Heard(host)).await,
             Some(FromAgent::Dictionary(dictionary)) => ingest.dictionary(dictionary)?,

@@ -26,18 +26,32 @@ pub fn to_stored(
     edges: &EdgesTable,
     received_at: UtcMicros,
 ) -> StoredWindow {
-    let counters = window.counters.iter().map(|(s, x)| (format!("{COUNTER}{}", s.name()), *x as f64));
+    let counters = window
+        .counters
+        .iter()
+        .map(|(s, x)| (format!("{COUNTER}{}", s.name()), *x as f64));
     let gauges = window.gauges.iter().flat_map(|(s, i)| {
         let name = s.name();
-        [(format!("{INTEGRAL}{name}"), i.integral), (format!("{SECONDS}{name}"), i.seconds)]
+        [
+            (format!("{INTEGRAL}{name}"), i.integral),
+            (format!("{SECONDS}{name}"), i.seconds),
+        ]
     });
     let facts = [
-        ("num_gpu_blocks", window.cache.num_gpu_blocks.map(|n| n as f64)),
-        ("block_size_tokens", window.cache.block_size_tokens.map(f64::from)),
+        (
+            "num_gpu_blocks",
+            window.cache.num_gpu_blocks.map(|n| n as f64),
+        ),
+        (
+            "block_size_tokens",
+            window.cache.block_size_tokens.map(f64::from),
+        ),
         ("gpus", Some(f64::from(window.gpus))),
         ("failed_scrapes", Some(f64::from(window.failed_scrapes))),
     ];
-    let facts = facts.into_iter().filter_map(|(n, x)| Some((format!("{FACT}{n}"), x?)));
+    let facts = facts
+        .into_iter()
+        .filter_map(|(n, x)| Some((format!("{FACT}{n}"), x?)));
     let flags = window.flags.iter().filter_map(name_of);
     let source = window.tpot_source.as_ref().and_then(name_of);
     StoredWindow {
@@ -55,7 +69,9 @@ pub fn to_stored(
             .iter()
             .filter_map(|(series, delta)| stored_histogram(*series, delta, edges))
             .collect(),
-        flags: flags.chain(source.map(|s| format!("{TPOT_SOURCE}{s}"))).collect(),
+        flags: flags
+            .chain(source.map(|s| format!("{TPOT_SOURCE}{s}")))
+            .collect(),
     }
 }
 
@@ -66,10 +82,19 @@ fn stored_histogram(
 ) -> Option<StoredHistogram> {
     Some(StoredHistogram {
         name: series.name().to_owned(),
-        edges: edges.get(delta.edges)?.iter().copied().filter(|e| e.is_finite()).collect(),
+        edges: edges
+            .get(delta.edges)?
+            .iter()
+            .copied()
+            .filter(|e| e.is_finite())
+            .collect(),
         sum: delta.sum,
         count: delta.count,
-        buckets: delta.buckets.iter().map(|(i, n)| (u32::from(*i), *n)).collect(),
+        buckets: delta
+            .buckets
+            .iter()
+            .map(|(i, n)| (u32::from(*i), *n))
+            .collect(),
     })
 }
 
@@ -77,7 +102,10 @@ fn stored_histogram(
 #[must_use]
 pub fn restored(rows: &[StoredWindow]) -> (Vec<Window>, EdgesTable) {
     let mut edges = EdgesTable::default();
-    let windows = rows.iter().filter_map(|row| from_stored(row, &mut edges)).collect();
+    let windows = rows
+        .iter()
+        .filter_map(|row| from_stored(row, &mut edges))
+        .collect();
     (windows, edges)
 }
 
@@ -95,7 +123,11 @@ fn from_stored(row: &StoredWindow, edges: &mut EdgesTable) -> Option<Window> {
         histograms: std::collections::BTreeMap::new(),
         tpot_source: None,
         cache: CachePool::default(),
-        flags: row.flags.iter().filter_map(|f| named::<WindowFlag>(f)).collect(),
+        flags: row
+            .flags
+            .iter()
+            .filter_map(|f| named::<WindowFlag>(f))
+            .collect(),
     };
     let source = row.flags.iter().find_map(|f| f.strip_prefix(TPOT_SOURCE));
     window.tpot_source = source.and_then(named::<TpotSource>);
@@ -106,16 +138,25 @@ fn from_stored(row: &StoredWindow, edges: &mut EdgesTable) -> Option<Window> {
         let series = HistogramSeries::from_name(&histogram.name)?;
         let id = edges.insert(&histogram.edges).ok()?;
         let buckets = histogram.buckets.iter();
-        let buckets = buckets.filter_map(|(i, n)| Some((u16::try_from(*i).ok()?, *n))).collect();
-        let delta =
-            BucketDelta { edges: id, buckets, sum: histogram.sum, count: histogram.count };
+        let buckets = buckets
+            .filter_map(|(i, n)| Some((u16::try_from(*i).ok()?, *n)))
+            .collect();
+        let delta = BucketDelta {
+            edges: id,
+            buckets,
+            sum: histogram.sum,
+            count: histogram.count,
+        };
         window.histograms.insert(series, delta);
     }
     Some(window)
 }
 
 fn set_scalar(window: &mut Window, name: &str, value: f64) {
-    if let Some(series) = name.strip_prefix(COUNTER).and_then(CounterSeries::from_name) {
+    if let Some(series) = name
+        .strip_prefix(COUNTER)
+        .and_then(CounterSeries::from_name)
+    {
         window.counters.insert(series, value as u64);
     } else if let Some(series) = name.strip_prefix(INTEGRAL).and_then(GaugeSeries::from_name) {
         window.gauges.entry(series).or_default().integral = value;
@@ -133,7 +174,10 @@ fn set_scalar(window: &mut Window, name: &str, value: f64) {
 }
 
 fn name_of<T: Serialize>(value: &T) -> Option<String> {
-    serde_json::to_value(value).ok()?.as_str().map(str::to_owned)
+    serde_json::to_value(value)
+        .ok()?
+        .as_str()
+        .map(str::to_owned)
 }
 
 fn named<T: DeserializeOwned>(name: &str) -> Option<T> {

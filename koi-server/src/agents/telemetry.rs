@@ -15,9 +15,9 @@ use koi_proto::v1::server_message::Message as ToAgent;
 use tokio::sync::mpsc;
 use tokio_util::task::TaskTracker;
 
+use super::stored::to_stored;
 use crate::core_loop::{Core, utc_now};
 use crate::observability::Metric;
-use super::stored::to_stored;
 use crate::store::Store;
 use crate::store::telemetry::{TelemetryBatch, TelemetryGap};
 use crate::tick::run::lock;
@@ -65,8 +65,12 @@ impl Ingest {
     #[must_use]
     pub fn open(&self, host: HostId, outbound: Outbound) -> IngestHandle {
         let (queue, inbox) = mpsc::channel(BACKLOG);
-        let worker =
-            Worker { ingest: self.clone(), host, outbound, decoder: WindowDecoder::default() };
+        let worker = Worker {
+            ingest: self.clone(),
+            host,
+            outbound,
+            decoder: WindowDecoder::default(),
+        };
         self.tasks.spawn(worker.run(inbox));
         IngestHandle { queue }
     }
@@ -136,10 +140,17 @@ impl Worker {
                 n_lost: g.n_lost,
             }),
         };
-        let Some(seq) = self.store(&batch.agent_boot, &mut stored).await else { return false };
+        let Some(seq) = self.store(&batch.agent_boot, &mut stored).await else {
+            return false;
+        };
         self.show(windows).await;
-        let ack = v1::TelemetryAck { agent_boot: batch.agent_boot, seq };
-        let message = v1::ServerMessage { message: Some(ToAgent::Ack(ack)) };
+        let ack = v1::TelemetryAck {
+            agent_boot: batch.agent_boot,
+            seq,
+        };
+        let message = v1::ServerMessage {
+            message: Some(ToAgent::Ack(ack)),
+        };
         self.outbound.send(Ok(message)).await.is_ok()
     }
 
@@ -161,7 +172,12 @@ impl Worker {
     async fn store(&self, boot: &str, batch: &mut TelemetryBatch) -> Option<u64> {
         loop {
             let append = std::slice::from_ref(&*batch);
-            match self.ingest.store.telemetry_append(&self.host, boot, append).await {
+            match self
+                .ingest
+                .store
+                .telemetry_append(&self.host, boot, append)
+                .await
+            {
                 Ok(seq) => {
                     Metric::TelemetryWindowsTotal.count(batch.windows.len() as u64, None);
                     return Some(seq);
@@ -185,7 +201,11 @@ impl Worker {
     }
 
     fn decode(&self, batch: &v1::Telemetry) -> Vec<Window> {
-        let decoded = batch.windows.iter().take(MAX_WINDOWS).map(|w| self.decoder.decode(w));
+        let decoded = batch
+            .windows
+            .iter()
+            .take(MAX_WINDOWS)
+            .map(|w| self.decoder.decode(w));
         let mut windows = Vec::with_capacity(batch.windows.len());
         for result in decoded {
             match result {

@@ -34,7 +34,8 @@ fn count(n: usize) -> u32 {
 fn status(machine: &ServerMachine) -> v1::GetStatusReply {
     let state = machine.state();
     let liveness = machine.live().liveness(utc_now());
-    let jobs = |wanted: &JobState| count(state.jobs.values().filter(|j| j.state == *wanted).count());
+    let jobs =
+        |wanted: &JobState| count(state.jobs.values().filter(|j| j.state == *wanted).count());
     let alive = liveness.values().filter(|l| **l == Liveness::Alive).count();
     v1::GetStatusReply {
         build_id: koi_core::build::BUILD_ID.to_owned(),
@@ -60,9 +61,14 @@ impl v1::admin_server::Admin for AdminApi {
         request: Request<v1::GetStatusRequest>,
     ) -> Result<Response<v1::GetStatusReply>, Status> {
         self.tokens.operator(&request)?;
-        let mut reply = self.core.read(status).await.map_err(|refusal| refused(&refusal))?;
+        let mut reply = self
+            .core
+            .read(status)
+            .await
+            .map_err(|refusal| refused(&refusal))?;
         reply.started_at_us = self.started_at.0;
-        reply.tick_interval_s = count(usize::try_from(self.ticks.interval().as_secs()).unwrap_or(0));
+        reply.tick_interval_s =
+            count(usize::try_from(self.ticks.interval().as_secs()).unwrap_or(0));
         reply.seconds_to_next_tick = Some(self.ticks.to_next().as_secs_f64());
         reply.catalog_hash.clone_from(&self.catalog_hash);
         Ok(Response::new(reply))

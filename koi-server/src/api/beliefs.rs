@@ -31,7 +31,11 @@ impl BeliefsApi {
         let causal = self.world.causal.clone();
         let read = self.core.read(move |m| m.state().beliefs_from(&causal));
         let beliefs = read.await.map_err(|refusal| refused(&refusal))?;
-        let counts = self.store.belief_event_counts().await.map_err(|e| store_failed(&e))?;
+        let counts = self
+            .store
+            .belief_event_counts()
+            .await
+            .map_err(|e| store_failed(&e))?;
         let wire = beliefs.into_iter().map(|(key, belief)| {
             let n_events = counts.get(&key).copied().unwrap_or(0);
             let wire = to_wire(&key, belief, n_events);
@@ -89,6 +93,9 @@ impl v1::beliefs_server::Beliefs for BeliefsApi {
             belief: beliefs.get(&BeliefKey::Mechanism(m.id.clone())).cloned(),
         });
         let (mechanisms, next) = cut(&page, mechanisms, |m| m.mechanism_id.clone());
-        Ok(Response::new(v1::ListMechanismsReply { mechanisms, page: Some(next) }))
+        Ok(Response::new(v1::ListMechanismsReply {
+            mechanisms,
+            page: Some(next),
+        }))
     }
 }

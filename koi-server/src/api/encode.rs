@@ -14,7 +14,10 @@ use koi_proto::convert::environment::environment_to_wire;
 use koi_proto::v1;
 
 fn named(name: &str, value: f64) -> v1::NamedValue {
-    v1::NamedValue { name: name.to_owned(), value }
+    v1::NamedValue {
+        name: name.to_owned(),
+        value,
+    }
 }
 
 /// Present mediators.
@@ -40,7 +43,10 @@ fn settings(configuration: &Configuration) -> Vec<v1::Setting> {
                 Value::Float(x) => Wire::FloatValue(*x),
                 Value::Text(t) => Wire::TextValue(t.clone()),
             };
-            v1::Setting { name: name.to_owned(), value: Some(value) }
+            v1::Setting {
+                name: name.to_owned(),
+                value: Some(value),
+            }
         })
         .collect()
 }
@@ -59,7 +65,9 @@ fn rank(rank: &Rank) -> v1::Rank {
 /// A ladder.
 #[must_use]
 pub fn ladder(ladder: &Ladder) -> v1::Ladder {
-    v1::Ladder { ranks: ladder.ranks.iter().map(rank).collect() }
+    v1::Ladder {
+        ranks: ladder.ranks.iter().map(rank).collect(),
+    }
 }
 
 /// Every term of σ, and the gain where the plan computed one.
@@ -201,7 +209,11 @@ fn action(a: &PlanAction, name: String) -> v1::PlanAction {
         job: name,
         kind: a.kind.name().to_owned(),
         ladder: a.ladder.as_ref().map(ladder),
-        outcomes: a.promise.as_ref().map(|p| outcomes(&p.outcomes)).unwrap_or_default(),
+        outcomes: a
+            .promise
+            .as_ref()
+            .map(|p| outcomes(&p.outcomes))
+            .unwrap_or_default(),
         sigma: a.promise.as_ref().map(|p| sigma(&p.sigma, None)),
         slots: a
             .slots
@@ -231,7 +243,11 @@ pub fn plan(
     whole: bool,
     name_of: impl Fn(koi_core::ids::JobId) -> String,
 ) -> v1::Plan {
-    let mut actions: Vec<_> = p.actions.iter().map(|a| action(a, name_of(a.job))).collect();
+    let mut actions: Vec<_> = p
+        .actions
+        .iter()
+        .map(|a| action(a, name_of(a.job)))
+        .collect();
     if !whole {
         for action in &mut actions {
             action.ladder = None;
@@ -245,7 +261,11 @@ pub fn plan(
         created_at_us: p.created_at.0,
         rationale: p.rationale.clone(),
         actions,
-        considered: if whole { p.considered.iter().map(option).collect() } else { Vec::new() },
+        considered: if whole {
+            p.considered.iter().map(option).collect()
+        } else {
+            Vec::new()
+        },
         objective: p.objective,
         bound: p.bound,
         snapshot_hash: p.snapshot_hash.clone(),
@@ -260,14 +280,20 @@ pub fn tick(t: &TickRecord) -> v1::Tick {
     v1::Tick {
         tick_id: t.id.0,
         phase: t.phase.code().to_owned(),
-        cause: cause.and_then(|v| v.as_str().map(str::to_owned)).unwrap_or_default(),
+        cause: cause
+            .and_then(|v| v.as_str().map(str::to_owned))
+            .unwrap_or_default(),
         epoch: t.epoch.0,
         opened_at_us: t.opened_at.0,
         closed_at_us: t.closed_at.map(|c| c.0),
         plan_seq: t.plan_seq.map(|p| p.0),
         failure: t.failure.clone().unwrap_or_default(),
         n_evidence_rows: t.n_evidence_rows,
-        phase_ms: t.phase_ms.iter().map(|(phase, ms)| named(phase, *ms)).collect(),
+        phase_ms: t
+            .phase_ms
+            .iter()
+            .map(|(phase, ms)| named(phase, *ms))
+            .collect(),
         first_violations: t.first_violations.clone(),
     }
 }

@@ -53,13 +53,24 @@ fn mechanisms(
     beliefs: &BTreeMap<BeliefKey, Belief>,
     causal: &CausalModel,
 ) -> Vec<v1::MechanismEvidence> {
-    let committed = view.record.active.iter().chain(view.record.rollout.iter().map(|r| &r.target));
+    let committed = view
+        .record
+        .active
+        .iter()
+        .chain(view.record.rollout.iter().map(|r| &r.target));
     let mut ids: BTreeSet<String> = committed
         .flat_map(|l| &l.ladder.ranks)
         .filter_map(|r| r.mechanism_id.clone())
         .collect();
-    ids.extend(evidence.iter().flat_map(|r| &r.mechanisms).map(|m| m.id.clone()));
-    let known = ids.into_iter().filter_map(|id| causal.mechanism(&id).map(|m| (id, m)));
+    ids.extend(
+        evidence
+            .iter()
+            .flat_map(|r| &r.mechanisms)
+            .map(|m| m.id.clone()),
+    );
+    let known = ids
+        .into_iter()
+        .filter_map(|id| causal.mechanism(&id).map(|m| (id, m)));
     known
         .map(|(id, mechanism)| {
             let belief = beliefs.get(&BeliefKey::Mechanism(id.clone()));
@@ -80,7 +91,10 @@ fn verdicts(id: &str, evidence: &[EvidenceRow]) -> Vec<String> {
         .flat_map(|row| &row.mechanisms)
         .filter(|m| m.id == id)
         .take(MAX_VERDICTS)
-        .map(|m| m.quadrant.map_or_else(|| "undecided".to_owned(), |q| format!("{q:?}")))
+        .map(|m| {
+            m.quadrant
+                .map_or_else(|| "undecided".to_owned(), |q| format!("{q:?}"))
+        })
         .collect()
 }
 

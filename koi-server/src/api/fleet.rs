@@ -38,14 +38,12 @@ fn nodes(machine: &ServerMachine) -> Vec<v1::Node> {
         }
     }
     let hosts = state.hosts.values();
-    hosts.map(|h| node(h, machine.live().hosts.get(&h.facts.host), &holders)).collect()
+    hosts
+        .map(|h| node(h, machine.live().hosts.get(&h.facts.host), &holders))
+        .collect()
 }
 
-fn node(
-    host: &HostRecord,
-    live: Option<&LiveHost>,
-    holders: &BTreeMap<&str, String>,
-) -> v1::Node {
+fn node(host: &HostRecord, live: Option<&LiveHost>, holders: &BTreeMap<&str, String>) -> v1::Node {
     let facts = &host.facts;
     let silence = live.map(|l| utc_now().seconds_since(l.heard_at));
     let devices = facts.gpus.iter().map(|gpu| {
@@ -67,9 +65,20 @@ fn node(
         instance_type: facts.instance_type.clone(),
         devices: devices.collect(),
         usd_per_hour: facts.price.as_ref().map(|p| p.usd_per_hour),
-        price_source: facts.price.as_ref().map(|p| p.source.clone()).unwrap_or_default(),
-        price_date: facts.price.as_ref().map(|p| p.date.clone()).unwrap_or_default(),
-        liveness: silence.map_or(Liveness::Unreachable, Liveness::of_silence).name().to_owned(),
+        price_source: facts
+            .price
+            .as_ref()
+            .map(|p| p.source.clone())
+            .unwrap_or_default(),
+        price_date: facts
+            .price
+            .as_ref()
+            .map(|p| p.date.clone())
+            .unwrap_or_default(),
+        liveness: silence
+            .map_or(Liveness::Unreachable, Liveness::of_silence)
+            .name()
+            .to_owned(),
         cordoned: host.cordoned,
         draining: host.draining_since.is_some(),
         engines: facts.engines.iter().map(install_to_wire).collect(),
@@ -84,11 +93,18 @@ fn node(
 
 impl FleetApi {
     async fn nodes(&self) -> Result<Vec<v1::Node>, Status> {
-        self.core.read(nodes).await.map_err(|refusal| refused(&refusal))
+        self.core
+            .read(nodes)
+            .await
+            .map_err(|refusal| refused(&refusal))
     }
 
     async fn node(&self, host: &HostId) -> Result<v1::Node, Status> {
-        let found = self.nodes().await?.into_iter().find(|n| n.host == host.as_str());
+        let found = self
+            .nodes()
+            .await?
+            .into_iter()
+            .find(|n| n.host == host.as_str());
         found.ok_or_else(|| Status::not_found(format!("there is no node {host}")))
     }
 
@@ -100,16 +116,24 @@ impl FleetApi {
     ) -> Result<v1::Node, Status> {
         let payload = format!("policy {host} {cordoned} {draining}").into_bytes();
         if let Err(request) = remembered(&self.store, identity, key, &payload).await? {
-            let command =
-                Command::HostPolicy { host: host.clone(), cordoned, draining, request };
-            self.core.command(command).await.map_err(|refusal| refused(&refusal))?;
+            let command = Command::HostPolicy {
+                host: host.clone(),
+                cordoned,
+                draining,
+                request,
+            };
+            self.core
+                .command(command)
+                .await
+                .map_err(|refusal| refused(&refusal))?;
         }
         self.node(&host).await
     }
 }
 
 fn host_id(text: &str) -> Result<HostId, Status> {
-    text.parse().map_err(|e: koi_core::ids::NotASlug| invalid_field("host", e.to_string()))
+    text.parse()
+        .map_err(|e: koi_core::ids::NotASlug| invalid_field("host", e.to_string()))
 }
 
 #[tonic::async_trait]
@@ -122,7 +146,10 @@ impl v1::fleet_server::Fleet for FleetApi {
         let page = page(request.into_inner().page)?;
         let nodes = self.nodes().await?;
         let (nodes, next) = cut(&page, nodes.into_iter(), |n| n.host.clone());
-        Ok(Response::new(v1::ListNodesReply { nodes, page: Some(next) }))
+        Ok(Response::new(v1::ListNodesReply {
+            nodes,
+            page: Some(next),
+        }))
     }
 
     async fn get_node(
@@ -141,7 +168,9 @@ impl v1::fleet_server::Fleet for FleetApi {
         let identity = self.tokens.operator(&request)?;
         let request = request.into_inner();
         let policy = (host_id(&request.host)?, request.cordoned, false);
-        let node = self.set_policy(&identity, &request.idempotency_key, policy).await?;
+        let node = self
+            .set_policy(&identity, &request.idempotency_key, policy)
+            .await?;
         Ok(Response::new(v1::CordonNodeReply { node: Some(node) }))
     }
 
@@ -152,7 +181,9 @@ impl v1::fleet_server::Fleet for FleetApi {
         let identity = self.tokens.operator(&request)?;
         let request = request.into_inner();
         let policy = (host_id(&request.host)?, true, true);
-        let node = self.set_policy(&identity, &request.idempotency_key, policy).await?;
+        let node = self
+            .set_policy(&identity, &request.idempotency_key, policy)
+            .await?;
         Ok(Response::new(v1::DrainNodeReply { node: Some(node) }))
     }
 }

@@ -109,9 +109,8 @@ impl JobsApi {
             return Err(invalid_field("job", "name a job by its name or id"));
         }
         let wanted = text.to_owned();
-        let views = self.views(move |job| {
-            job.spec.name.as_str() == wanted || job.id.to_string() == wanted
-        });
+        let views =
+            self.views(move |job| job.spec.name.as_str() == wanted || job.id.to_string() == wanted);
         // Of a finished and a live job with one name, the live one is meant.
         let mut found = views.await?;
         found.sort_by_key(|v| (v.record.state.is_finished(), v.record.submitted_at));
@@ -125,7 +124,12 @@ impl JobsApi {
             .map_err(|e| store_failed(&e))?
             .ok_or_else(|| Status::not_found(format!("there is no job {text}")))?;
         let tally = SloTally::default();
-        Ok(JobView { record, replicas: Vec::new(), current: None, tally })
+        Ok(JobView {
+            record,
+            replicas: Vec::new(),
+            current: None,
+            tally,
+        })
     }
 
     async fn views(
@@ -145,16 +149,21 @@ impl JobsApi {
                     .map(|r| encode::replica(r, &job.spec.model.id))
                     .collect(),
                 current: observatory.now(state, catalog, job, now),
-                tally: tallies
-                    .iter()
-                    .filter(|((id, _), _)| *id == job.id)
-                    .fold(SloTally::default(), |sum, (_, t)| SloTally {
+                tally: tallies.iter().filter(|((id, _), _)| *id == job.id).fold(
+                    SloTally::default(),
+                    |sum, (_, t)| SloTally {
                         judged: sum.judged + t.judged,
                         inside: sum.inside + t.inside,
-                    }),
+                    },
+                ),
                 record: job.clone(),
             };
-            state.jobs.values().filter(|j| keep(j)).map(view).collect::<Vec<_>>()
+            state
+                .jobs
+                .values()
+                .filter(|j| keep(j))
+                .map(view)
+                .collect::<Vec<_>>()
         });
         read.await.map_err(|refusal| refused(&refusal))
     }
@@ -171,7 +180,9 @@ impl JobsApi {
             let simulated = simulated.await.map_err(|refusal| refused(&refusal))?;
             draft.engine = Some(if simulated { "sim" } else { "vllm" }.to_owned());
         }
-        draft.validate(utc_now()).map_err(|violations| invalid(&violations))
+        draft
+            .validate(utc_now())
+            .map_err(|violations| invalid(&violations))
     }
 
     /// The remembered object of an idempotency key; a fresh key when the client sent none.
@@ -201,17 +212,31 @@ pub(super) async fn remembered(
     let payload_hash: String = digest.iter().map(|b| format!("{b:02x}")).collect();
     let (identity, fresh) = (identity.name(), key.is_empty());
     if !fresh {
-        let known = store.request(&identity, key).await.map_err(|e| store_failed(&e))?;
+        let known = store
+            .request(&identity, key)
+            .await
+            .map_err(|e| store_failed(&e))?;
         if let Some(known) = known {
             return if known.payload_hash == payload_hash {
                 Ok(Ok(known.object))
             } else {
-                Err(Status::aborted("this idempotency key was used for another request"))
+                Err(Status::aborted(
+                    "this idempotency key was used for another request",
+                ))
             };
         }
     }
-    let key = if fresh { uuid::Uuid::now_v7().to_string() } else { key.to_owned() };
-    Ok(Err(RequestRecord { identity, key, payload_hash, object: String::new() }))
+    let key = if fresh {
+        uuid::Uuid::now_v7().to_string()
+    } else {
+        key.to_owned()
+    };
+    Ok(Err(RequestRecord {
+        identity,
+        key,
+        payload_hash,
+        object: String::new(),
+    }))
 }
 
 #[tonic::async_trait]
@@ -222,21 +247,40 @@ impl v1::jobs_server::Jobs for JobsApi {
     ) -> Result<Response<v1::SubmitJobReply>, Status> {
         let identity = self.tokens.operator(&request)?;
         let request = request.into_inner();
-        let payload = request.spec.as_ref().map(v1::JobSpec::encode_to_vec).unwrap_or_default();
+        let payload = request
+            .spec
+            .as_ref()
+            .map(v1::JobSpec::encode_to_vec)
+            .unwrap_or_default();
         let spec = self.validated(request.spec).await?;
         let name = spec.name.to_string();
         if request.validate_only {
-            return Ok(Response::new(v1::SubmitJobReply { job_id: String::new(), name }));
+            return Ok(Response::new(v1::SubmitJobReply {
+                job_id: String::new(),
+                name,
+            }));
         }
-        let record =
-            match self.remembered(&identity, &request.idempotency_key, &payload).await? {
-                Ok(job_id) => return Ok(Response::new(v1::SubmitJobReply { job_id, name })),
-                Err(record) => record,
-            };
+        let record = match self
+            .remembered(&identity, &request.idempotency_key, &payload)
+            .await?
+        {
+            Ok(job_id) => return Ok(Response::new(v1::SubmitJobReply { job_id, name })),
+            Err(record) => record,
+        };
         let id = JobId(uuid::Uuid::now_v7());
-        let command = Command::SubmitJob { id, spec: Box::new(spec), request: record };
-        self.core.command(command).await.map_err(|refusal| refused(&refusal))?;
-        Ok(Response::new(v1::SubmitJobReply { job_id: id.to_string(), name }))
+        let command = Command::SubmitJob {
+            id,
+            spec: Box::new(spec),
+            request: record,
+        };
+        self.core
+            .command(command)
+            .await
+            .map_err(|refusal| refused(&refusal))?;
+        Ok(Response::new(v1::SubmitJobReply {
+            job_id: id.to_string(),
+            name,
+        }))
     }
 
     async fn get_job(
@@ -245,7 +289,9 @@ impl v1::jobs_server::Jobs for JobsApi {
     ) -> Result<Response<v1::GetJobReply>, Status> {
         self.tokens.operator(&request)?;
         let view = self.find(&request.into_inner().job).await?;
-        Ok(Response::new(v1::GetJobReply { job: Some(view.to_wire()) }))
+        Ok(Response::new(v1::GetJobReply {
+            job: Some(view.to_wire()),
+        }))
     }
 
     async fn list_jobs(
@@ -262,7 +308,10 @@ impl v1::jobs_server::Jobs for JobsApi {
         views.sort_by_key(|v| v.record.id);
         let (views, next) = cut(&page, views.into_iter(), |v| v.record.id.to_string());
         let jobs = views.iter().map(JobView::to_wire).collect();
-        Ok(Response::new(v1::ListJobsReply { jobs, page: Some(next) }))
+        Ok(Response::new(v1::ListJobsReply {
+            jobs,
+            page: Some(next),
+        }))
     }
 
     async fn cancel_job(
@@ -276,13 +325,24 @@ impl v1::jobs_server::Jobs for JobsApi {
         }
         let job = self.find(&request.job).await?.record.id;
         let payload = format!("cancel {job}").into_bytes();
-        let record =
-            match self.remembered(&identity, &request.idempotency_key, &payload).await? {
-                Ok(job_id) => return Ok(Response::new(v1::CancelJobReply { job_id })),
-                Err(record) => record,
-            };
-        let command = Command::CancelJob { job, reason: request.reason, request: record };
-        match self.core.command(command).await.map_err(|refusal| refused(&refusal))? {
+        let record = match self
+            .remembered(&identity, &request.idempotency_key, &payload)
+            .await?
+        {
+            Ok(job_id) => return Ok(Response::new(v1::CancelJobReply { job_id })),
+            Err(record) => record,
+        };
+        let command = Command::CancelJob {
+            job,
+            reason: request.reason,
+            request: record,
+        };
+        match self
+            .core
+            .command(command)
+            .await
+            .map_err(|refusal| refused(&refusal))?
+        {
             Reply::Object(job_id) => Ok(Response::new(v1::CancelJobReply { job_id })),
             Reply::TickOpened(_) | Reply::Done => Err(Status::internal("no job id came back")),
         }
@@ -295,35 +355,56 @@ impl v1::jobs_server::Jobs for JobsApi {
         self.tokens.operator(&request)?;
         let view = self.find(&request.into_inner().job).await?;
         let job = view.record.id;
-        let plan = self.store.plan_for_job(job).await.map_err(|e| store_failed(&e))?;
-        let evidence = self.store.evidence_of_job(job, 50).await.map_err(|e| store_failed(&e))?;
+        let plan = self
+            .store
+            .plan_for_job(job)
+            .await
+            .map_err(|e| store_failed(&e))?;
+        let evidence = self
+            .store
+            .evidence_of_job(job, 50)
+            .await
+            .map_err(|e| store_failed(&e))?;
         let causal = self.world.causal.clone();
         let beliefs = self.core.read(move |m| m.state().beliefs_from(&causal));
         let beliefs = beliefs.await.map_err(|refusal| refused(&refusal))?;
-        let reply = explain(&view, plan.as_ref(), &evidence, &beliefs, &self.world.causal);
+        let reply = explain(
+            &view,
+            plan.as_ref(),
+            &evidence,
+            &beliefs,
+            &self.world.causal,
+        );
         Ok(Response::new(reply))
     }
 
-    type WatchEndpointsStream = std::pin::Pin<
-        Box<dyn tokio_stream::Stream<Item = Result<v1::EndpointSet, Status>> + Send>,
-    >;
+    type WatchEndpointsStream =
+        std::pin::Pin<Box<dyn tokio_stream::Stream<Item = Result<v1::EndpointSet, Status>> + Send>>;
 
     async fn watch_endpoints(
         &self,
         request: Request<v1::WatchEndpointsRequest>,
     ) -> Result<Response<Self::WatchEndpointsStream>, Status> {
         self.tokens.operator(&request)?;
-        let job = self.find(&request.into_inner().job).await?.record.spec.name.to_string();
+        let job = self
+            .find(&request.into_inner().job)
+            .await?
+            .record
+            .spec
+            .name
+            .to_string();
         let (newest, changes) = self.endpoints.watch(&job);
         let first = newest.map(|set| Ok(encode::endpoints(&set)));
         let later = BroadcastStream::new(changes).filter_map(move |change| match change {
             Ok(set) if set.job == job => Some(Ok(encode::endpoints(&set))),
             Ok(_) => None,
-            Err(BroadcastStreamRecvError::Lagged(_)) => {
-                Some(Err(Status::data_loss("the watcher fell behind; watch again")))
-            }
+            Err(BroadcastStreamRecvError::Lagged(_)) => Some(Err(Status::data_loss(
+                "the watcher fell behind; watch again",
+            ))),
         });
-        Ok(Response::new(Box::pin(tokio_stream::iter(first).chain(later))))
+        Ok(Response::new(Box::pin(
+            tokio_stream::iter(first).chain(later),
+        )))
     }
 }
 
@@ -334,16 +415,31 @@ impl JobsApi {
     ) -> Result<Response<v1::ListJobsReply>, Status> {
         let page = page.unwrap_or_default();
         let token = Some(page.token).filter(|t| !t.is_empty());
-        let request = PageRequest { limit: page.size, token };
-        let found = self.store.jobs_finished(&request).await.map_err(|e| store_failed(&e))?;
+        let request = PageRequest {
+            limit: page.size,
+            token,
+        };
+        let found = self
+            .store
+            .jobs_finished(&request)
+            .await
+            .map_err(|e| store_failed(&e))?;
         let jobs = found.items.into_iter().map(|finished| {
             let tally = SloTally::default();
             let record = finished.record;
-            JobView { record, replicas: Vec::new(), current: None, tally }.to_wire()
+            JobView {
+                record,
+                replicas: Vec::new(),
+                current: None,
+                tally,
+            }
+            .to_wire()
         });
         Ok(Response::new(v1::ListJobsReply {
             jobs: jobs.collect(),
-            page: Some(v1::PageReply { next_token: found.next.unwrap_or_default() }),
+            page: Some(v1::PageReply {
+                next_token: found.next.unwrap_or_default(),
+            }),
         }))
     }
 }

@@ -28,13 +28,16 @@ impl PlansApi {
     async fn names(&self) -> Result<BTreeMap<JobId, String>, Status> {
         let read = self.core.read(|m| {
             let jobs = m.state().jobs.values();
-            jobs.map(|j| (j.id, j.spec.name.to_string())).collect::<BTreeMap<_, _>>()
+            jobs.map(|j| (j.id, j.spec.name.to_string()))
+                .collect::<BTreeMap<_, _>>()
         });
         read.await.map_err(|refusal| refused(&refusal))
     }
 
     fn to_wire(plan: &PlanRecord, whole: bool, names: &BTreeMap<JobId, String>) -> v1::Plan {
-        encode::plan(plan, whole, |id| names.get(&id).cloned().unwrap_or_else(|| id.to_string()))
+        encode::plan(plan, whole, |id| {
+            names.get(&id).cloned().unwrap_or_else(|| id.to_string())
+        })
     }
 }
 
@@ -47,7 +50,11 @@ impl v1::plans_server::Plans for PlansApi {
         self.tokens.operator(&request)?;
         let seq = request.into_inner().seq;
         let wanted = (seq != 0).then_some(PlanSeq(seq));
-        let plan = self.store.plan(wanted).await.map_err(|e| store_failed(&e))?;
+        let plan = self
+            .store
+            .plan(wanted)
+            .await
+            .map_err(|e| store_failed(&e))?;
         let plan = plan.ok_or_else(|| match wanted {
             Some(seq) => Status::not_found(format!("there is no plan {seq}")),
             None => Status::not_found("no plan has been made yet"),
@@ -63,12 +70,25 @@ impl v1::plans_server::Plans for PlansApi {
         self.tokens.operator(&request)?;
         let page = request.into_inner().page.unwrap_or_default();
         let token = Some(page.token).filter(|t| !t.is_empty());
-        let request = PageRequest { limit: page.size, token };
-        let found = self.store.plans(&request).await.map_err(|e| store_failed(&e))?;
+        let request = PageRequest {
+            limit: page.size,
+            token,
+        };
+        let found = self
+            .store
+            .plans(&request)
+            .await
+            .map_err(|e| store_failed(&e))?;
         let names = self.names().await?;
         Ok(Response::new(v1::ListPlansReply {
-            plans: found.items.iter().map(|p| Self::to_wire(p, false, &names)).collect(),
-            page: Some(v1::PageReply { next_token: found.next.unwrap_or_default() }),
+            plans: found
+                .items
+                .iter()
+                .map(|p| Self::to_wire(p, false, &names))
+                .collect(),
+            page: Some(v1::PageReply {
+                next_token: found.next.unwrap_or_default(),
+            }),
         }))
     }
 }

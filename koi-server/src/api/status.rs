@@ -27,7 +27,10 @@ pub fn invalid(violations: &[FieldViolation]) -> Status {
 /// One wrong field of a request.
 #[must_use]
 pub fn invalid_field(field: &str, message: impl Into<String>) -> Status {
-    invalid(&[FieldViolation { field: field.to_owned(), message: message.into() }])
+    invalid(&[FieldViolation {
+        field: field.to_owned(),
+        message: message.into(),
+    }])
 }
 
 /// The status of a refusal.

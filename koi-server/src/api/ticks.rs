@@ -32,12 +32,20 @@ impl v1::ticks_server::Ticks for TicksApi {
         self.tokens.operator(&request)?;
         let id = request.into_inner().tick_id;
         let wanted = (id != 0).then_some(TickId(id));
-        let tick = self.store.tick(wanted).await.map_err(|e| store_failed(&e))?;
+        let tick = self
+            .store
+            .tick(wanted)
+            .await
+            .map_err(|e| store_failed(&e))?;
         let tick = tick.ok_or_else(|| match wanted {
             Some(id) => Status::not_found(format!("there is no tick {id}")),
             None => Status::not_found("no tick has run yet"),
         })?;
-        let rows = self.store.evidence_of_tick(tick.id).await.map_err(|e| store_failed(&e))?;
+        let rows = self
+            .store
+            .evidence_of_tick(tick.id)
+            .await
+            .map_err(|e| store_failed(&e))?;
         Ok(Response::new(v1::GetTickReply {
             tick: Some(encode::tick(&tick)),
             evidence: rows.iter().flat_map(evidence).collect(),
@@ -51,11 +59,20 @@ impl v1::ticks_server::Ticks for TicksApi {
         self.tokens.operator(&request)?;
         let page = request.into_inner().page.unwrap_or_default();
         let token = Some(page.token).filter(|t| !t.is_empty());
-        let request = PageRequest { limit: page.size, token };
-        let found = self.store.ticks(&request).await.map_err(|e| store_failed(&e))?;
+        let request = PageRequest {
+            limit: page.size,
+            token,
+        };
+        let found = self
+            .store
+            .ticks(&request)
+            .await
+            .map_err(|e| store_failed(&e))?;
         Ok(Response::new(v1::ListTicksReply {
             ticks: found.items.iter().map(encode::tick).collect(),
-            page: Some(v1::PageReply { next_token: found.next.unwrap_or_default() }),
+            page: Some(v1::PageReply {
+                next_token: found.next.unwrap_or_default(),
+            }),
         }))
     }
 
@@ -65,7 +82,9 @@ impl v1::ticks_server::Ticks for TicksApi {
     ) -> Result<Response<v1::RunTickReply>, Status> {
         self.tokens.operator(&request)?;
         match self.ticks.run_now().await {
-            Ok(tick) => Ok(Response::new(v1::RunTickReply { tick: Some(encode::tick(&tick)) })),
+            Ok(tick) => Ok(Response::new(v1::RunTickReply {
+                tick: Some(encode::tick(&tick)),
+            })),
             Err(error @ (TickError::Unavailable(_) | TickError::Stopping)) => {
                 Err(Status::unavailable(error.to_string()))
             }

@@ -35,7 +35,10 @@ impl TickHandle {
     /// Why it could not be opened or closed.
     pub async fn run_now(&self) -> Result<TickRecord, TickError> {
         let (answer, wait) = oneshot::channel();
-        self.requests.send(answer).await.map_err(|_| TickError::Stopping)?;
+        self.requests
+            .send(answer)
+            .await
+            .map_err(|_| TickError::Stopping)?;
         wait.await.map_err(|_| TickError::Stopping)?
     }
 
@@ -62,8 +65,18 @@ pub fn spawn(
     shutdown: CancellationToken,
 ) -> (TickHandle, tokio::task::JoinHandle<()>) {
     let (requests, inbox) = mpsc::channel(REQUESTS);
-    let handle = TickHandle { requests, started: Instant::now(), interval };
-    let driver = Driver { parts, interval, inbox, owed: true, shutdown };
+    let handle = TickHandle {
+        requests,
+        started: Instant::now(),
+        interval,
+    };
+    let driver = Driver {
+        parts,
+        interval,
+        inbox,
+        owed: true,
+        shutdown,
+    };
     let started = handle.started;
     (handle, tokio::spawn(driver.run(started)))
 }

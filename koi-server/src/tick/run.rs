@@ -100,13 +100,19 @@ pub async fn run_tick(
 ) -> Result<TickRecord, TickError> {
     let started = Instant::now();
     let seed = u64::try_from(utc_now().0).unwrap_or(0);
-    let opened = parts.core.command(Command::OpenTick { cause, seed }).await?;
+    let opened = parts
+        .core
+        .command(Command::OpenTick { cause, seed })
+        .await?;
     let Reply::TickOpened(snapshot) = opened else {
-        return Err(TickError::Refused(Refusal::Conflict("no snapshot came back".to_owned())));
+        return Err(TickError::Refused(Refusal::Conflict(
+            "no snapshot came back".to_owned(),
+        )));
     };
     let mut run = Run::new(parts, *snapshot, started + limit);
-    run.phase_ms.insert("S0".to_owned(), started.elapsed().as_secs_f64() * 1e3);
-    run.to_the_end().await
+    run.phase_ms
+        .insert("S0".to_owned(), started.elapsed().as_secs_f64() * 1e3);
+    run.finish().await
 }
 
 struct Run {
@@ -141,7 +147,7 @@ impl Run {
     }
 
     #[tracing::instrument(name = "tick", skip_all, fields(tick = %self.id()))]
-    async fn to_the_end(mut self) -> Result<TickRecord, TickError> {
+    async fn finish(mut self) -> Result<TickRecord, TickError> {
         let mut phase = Phase::Freeze;
         loop {
             let begun = Instant::now();
@@ -149,7 +155,8 @@ impl Run {
                 Ok(event) => event,
                 Err(Failed(why)) => {
                     tracing::warn!(phase = phase.code(), why, "a phase failed: keep-all");
-                    self.failure.get_or_insert(format!("{}: {why}", phase.code()));
+                    self.failure
+                        .get_or_insert(format!("{}: {why}", phase.code()));
                     PhaseEvent::Failed
                 }
             };
@@ -171,7 +178,10 @@ impl Run {
             return Err(Failed("out of time".to_owned()));
         }
         match phase {
-            Phase::Freeze => self.advance(Phase::Freeze, Phase::Observe, Learned::default()).await,
+            Phase::Freeze => {
+                self.advance(Phase::Freeze, Phase::Observe, Learned::default())
+                    .await
+            }
             Phase::Observe => self.observe().await,
             Phase::Validate => self.validate().await,
             Phase::SlowUpdate => self.slow_update().await,
@@ -189,7 +199,15 @@ impl Run {
         learned: Learned,
     ) -> Result<PhaseEvent, Failed> {
         let learned = Box::new(learned);
-        self.parts.core.command(Command::AdvanceTick { tick: self.id(), from, to, learned }).await?;
+        self.parts
+            .core
+            .command(Command::AdvanceTick {
+                tick: self.id(),
+                from,
+                to,
+                learned,
+            })
+            .await?;
         Ok(PhaseEvent::Done)
     }
 
@@ -209,11 +227,14 @@ impl Run {
             let (state, now) = (&self.snapshot.state, self.snapshot.now);
             for job in state.jobs.values() {
                 if let Some(view) = observatory.now(state, catalog, job, now) {
-                    self.snapshot.measured.insert(job.id, view.measured(job.tokens_done));
+                    self.snapshot
+                        .measured
+                        .insert(job.id, view.measured(job.tokens_done));
                 }
             }
         }
-        self.advance(Phase::Observe, Phase::Validate, Learned::default()).await
+        self.advance(Phase::Observe, Phase::Validate, Learned::default())
+            .await
     }
 
     /// S2: evidence rows, and nothing else.
@@ -230,9 +251,13 @@ impl Run {
             observatory.take_tokens()
         };
         let tokens_done = self.tokens_done(fresh);
-        let learned =
-            Learned { evidence: self.evidence.clone(), tokens_done, ..Learned::default() };
-        self.advance(Phase::Validate, Phase::SlowUpdate, learned).await
+        let learned = Learned {
+            evidence: self.evidence.clone(),
+            tokens_done,
+            ..Learned::default()
+        };
+        self.advance(Phase::Validate, Phase::SlowUpdate, learned)
+            .await
     }
 
     fn tokens_done(&mut self, fresh: BTreeMap<JobId, u64>) -> BTreeMap<JobId, u64> {
@@ -252,7 +277,7 @@ impl Run {
     /// S3: beliefs and slow state, once, in one transaction.
     async fn slow_update(&mut self) -> Result<PhaseEvent, Failed> {
         let world = self.parts.world.clone();
-        let window = i64::try_from(world.params.q1_window_ticks).unwrap_or(20);
+        let window = i64::from(world.params.q1_window_ticks);
         let since = TickId(self.id().0 - window);
         let history = self
             .parts
@@ -260,8 +285,12 @@ impl Run {
             .evidence_between(since, self.id())
             .await
             .map_err(|e| Failed(e.to_string()))?;
-        let decided =
-            self.parts.store.decided_rows().await.map_err(|e| Failed(e.to_string()))?;
+        let decided = self
+            .parts
+            .store
+            .decided_rows()
+            .await
+            .map_err(|e| Failed(e.to_string()))?;
         let state = &self.snapshot.state;
         let input = SlowUpdateInput {
             tick: self.id(),
@@ -276,7 +305,12 @@ impl Run {
         };
         let update = slow_update(&input, &world.causal, &world.updates, &world.params);
         for change in update.events.iter().flat_map(|e| &e.changes) {
-            let moved = self.snapshot.state.beliefs.entry(change.key.clone()).or_default();
+            let moved = self
+                .snapshot
+                .state
+                .beliefs
+                .entry(change.key.clone())
+                .or_default();
             moved.alpha_micro += change.alpha_micro;
             moved.beta_micro += change.beta_micro;
         }
@@ -286,7 +320,8 @@ impl Run {
             slow: Some(update.state),
             ..Learned::default()
         };
-        self.advance(Phase::SlowUpdate, Phase::Plan { repair: false }, learned).await
+        self.advance(Phase::SlowUpdate, Phase::Plan { repair: false }, learned)
+            .await
     }
 
     /// S4: the planner, on a thread of its own, with a hard stop.
@@ -308,7 +343,10 @@ impl Run {
 
     /// S5: all checks; violations go back to the planner once.
     fn check(&mut self, repair: bool) -> Result<PhaseEvent, Failed> {
-        let draft = self.draft.take().ok_or_else(|| Failed("there is no draft".to_owned()))?;
+        let draft = self
+            .draft
+            .take()
+            .ok_or_else(|| Failed("there is no draft".to_owned()))?;
         match check(draft, &self.snapshot, &self.parts.world.planning_context()) {
             Ok(checked) => {
                 self.checked = Some(checked);
@@ -316,9 +354,14 @@ impl Run {
             }
             Err(violations) => {
                 let listed: Vec<String> = violations.iter().map(ToString::to_string).collect();
-                tracing::warn!(repair, violations = listed.join("; "), "the plan was refused");
+                tracing::warn!(
+                    repair,
+                    violations = listed.join("; "),
+                    "the plan was refused"
+                );
                 if repair {
-                    self.failure.get_or_insert(format!("S5: {}", listed.join("; ")));
+                    self.failure
+                        .get_or_insert(format!("S5: {}", listed.join("; ")));
                 } else {
                     self.first_violations = violations;
                 }
@@ -329,9 +372,13 @@ impl Run {
 
     /// S6: one transaction; agents are told by the core once it is durable.
     async fn deploy(&mut self) -> Result<PhaseEvent, Failed> {
-        let plan = self.checked.take().ok_or_else(|| Failed("no checked plan".to_owned()))?;
+        let plan = self
+            .checked
+            .take()
+            .ok_or_else(|| Failed("no checked plan".to_owned()))?;
         let stored = self.snapshot.state.tick.clone();
-        let mut tick = stored.ok_or_else(|| Failed("the tick is not in the snapshot".to_owned()))?;
+        let mut tick =
+            stored.ok_or_else(|| Failed("the tick is not in the snapshot".to_owned()))?;
         tick.phase = Phase::Deploy;
         tick.n_evidence_rows = u32::try_from(self.evidence.len()).unwrap_or(u32::MAX);
         let commit = PlanToCommit {
@@ -341,14 +388,21 @@ impl Run {
             snapshot_hash: self.snapshot.hash(),
             seed: self.snapshot.seed,
         };
-        match self.parts.core.command(Command::CommitPlan(Box::new(commit))).await? {
+        match self
+            .parts
+            .core
+            .command(Command::CommitPlan(Box::new(commit)))
+            .await?
+        {
             Reply::Object(seq) => {
                 if let Some(tick) = &mut self.snapshot.state.tick {
                     tick.plan_seq = seq.parse().ok().map(koi_core::ids::PlanSeq);
                 }
                 Ok(PhaseEvent::Done)
             }
-            Reply::TickOpened(_) | Reply::Done => Err(Failed("no plan number came back".to_owned())),
+            Reply::TickOpened(_) | Reply::Done => {
+                Err(Failed("no plan number came back".to_owned()))
+            }
         }
     }
 
@@ -356,15 +410,23 @@ impl Run {
     async fn close(self, phase: Phase) -> Result<TickRecord, TickError> {
         let stored = self.snapshot.state.tick.clone();
         let mut tick = stored.ok_or_else(|| {
-            TickError::Refused(Refusal::Conflict("the tick is not in the snapshot".to_owned()))
+            TickError::Refused(Refusal::Conflict(
+                "the tick is not in the snapshot".to_owned(),
+            ))
         })?;
         tick.phase = phase;
         tick.closed_at = Some(utc_now());
         tick.failure = self.failure;
         tick.n_evidence_rows = u32::try_from(self.evidence.len()).unwrap_or(u32::MAX);
         tick.phase_ms = self.phase_ms;
-        tick.first_violations = self.first_violations.iter().map(ToString::to_string).collect();
-        let close = Command::CloseTick { tick: Box::new(tick.clone()) };
+        tick.first_violations = self
+            .first_violations
+            .iter()
+            .map(ToString::to_string)
+            .collect();
+        let close = Command::CloseTick {
+            tick: Box::new(tick.clone()),
+        };
         self.parts.core.command(close).await?;
         tracing::info!(
             tick = %tick.id,
@@ -391,5 +453,7 @@ impl World {
 
 /// A poisoned observatory only means that a reader panicked; its data is whole between calls.
 pub(crate) fn lock(observatory: &Mutex<Observatory>) -> std::sync::MutexGuard<'_, Observatory> {
-    observatory.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    observatory
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner)
 }

@@ -39,7 +39,9 @@ pub fn version_from_wire(v: Option<&v1::DesiredVersion>) -> DesiredVersion {
 /// The engine family of this name.
 #[must_use]
 pub fn engine_from_wire(name: &str) -> Option<EngineName> {
-    [EngineName::Vllm, EngineName::Sim].into_iter().find(|e| e.name() == name)
+    [EngineName::Vllm, EngineName::Sim]
+        .into_iter()
+        .find(|e| e.name() == name)
 }
 
 /// Domain to wire: `keep_serving` or `replace_after:SECONDS`.
@@ -108,7 +110,11 @@ fn gpu_to_wire(gpu: &GpuFacts) -> v1::GpuFacts {
 /// Every field that is wrong.
 pub fn facts_from_wire(facts: v1::HostFacts) -> Result<HostFacts, Vec<FieldViolation>> {
     let mut bad = Violations::default();
-    let host = facts.host.parse().map_err(|e| bad.add("host", format!("{e}"))).ok();
+    let host = facts
+        .host
+        .parse()
+        .map_err(|e| bad.add("host", format!("{e}")))
+        .ok();
     let environment = match facts.environment.as_ref().map(environment_from_wire) {
         Some(Ok(environment)) => Some(environment),
         Some(Err(e)) => {
@@ -122,7 +128,12 @@ pub fn facts_from_wire(facts: v1::HostFacts) -> Result<HostFacts, Vec<FieldViola
     };
     let engines = facts.engines.iter().take(8).filter_map(|e| {
         let engine = engine_from_wire(&e.engine)?;
-        let version = e.version.chars().filter(char::is_ascii_graphic).take(64).collect();
+        let version = e
+            .version
+            .chars()
+            .filter(char::is_ascii_graphic)
+            .take(64)
+            .collect();
         Some(EngineInstall { engine, version })
     });
     let engines = engines.collect();
@@ -153,7 +164,12 @@ fn gpu_from_wire(gpu: v1::GpuFacts) -> GpuFacts {
     GpuFacts {
         uuid: gpu.uuid,
         index: gpu.index,
-        name: gpu.name.chars().filter(|c| !c.is_control()).take(80).collect(),
+        name: gpu
+            .name
+            .chars()
+            .filter(|c| !c.is_control())
+            .take(80)
+            .collect(),
         memory_bytes: gpu.memory_bytes,
         power_limit_w: gpu.power_limit_w.filter(|w| w.is_finite() && *w > 0.0),
     }
@@ -201,7 +217,12 @@ pub fn observed_from_wire(observed: v1::Observed) -> ObservedState {
     ObservedState {
         applied: version_from_wire(observed.applied.as_ref()),
         replicas: replicas_from_wire(observed.replicas),
-        gpus: observed.gpus.into_iter().take(64).map(reading_from_wire).collect(),
+        gpus: observed
+            .gpus
+            .into_iter()
+            .take(64)
+            .map(reading_from_wire)
+            .collect(),
         refusal: Some(observed.refusal).filter(|r| !r.is_empty()),
     }
 }
@@ -209,7 +230,11 @@ pub fn observed_from_wire(observed: v1::Observed) -> ObservedState {
 /// Replicas of a hello or an observation.
 #[must_use]
 pub fn replicas_from_wire(replicas: Vec<v1::ObservedReplica>) -> Vec<ObservedReplica> {
-    replicas.into_iter().take(MAX_REPLICAS).filter_map(replica_from_wire).collect()
+    replicas
+        .into_iter()
+        .take(MAX_REPLICAS)
+        .filter_map(replica_from_wire)
+        .collect()
 }
 
 fn replica_from_wire(replica: v1::ObservedReplica) -> Option<ObservedReplica> {
@@ -217,7 +242,10 @@ fn replica_from_wire(replica: v1::ObservedReplica) -> Option<ObservedReplica> {
         id: replica.replica_id.parse().ok()?,
         phase: ObservedPhase::from_name(&replica.phase)?,
         reason: replica.reason.chars().take(2000).collect(),
-        port: replica.port.and_then(|p| u16::try_from(p).ok()).filter(|p| *p != 0),
+        port: replica
+            .port
+            .and_then(|p| u16::try_from(p).ok())
+            .filter(|p| *p != 0),
         n_starts: replica.n_starts,
         exit_proven: replica.exit_proven,
         engine_version: replica.engine_version.chars().take(64).collect(),
@@ -285,7 +313,11 @@ pub fn desired_from_wire(set: v1::DesiredSet) -> Result<DesiredSet, Vec<FieldVio
 
 fn desired_replica_from_wire(r: v1::DesiredReplica) -> Result<DesiredReplica, Vec<FieldViolation>> {
     let mut bad = Violations::default();
-    let id = r.replica_id.parse().map_err(|e| bad.add("replica_id", format!("{e}"))).ok();
+    let id = r
+        .replica_id
+        .parse()
+        .map_err(|e| bad.add("replica_id", format!("{e}")))
+        .ok();
     let mode = match r.mode.as_str() {
         "serve" => Some(ReplicaMode::Serve),
         "drain" => Some(ReplicaMode::Drain),
@@ -296,11 +328,17 @@ fn desired_replica_from_wire(r: v1::DesiredReplica) -> Result<DesiredReplica, Ve
     };
     let engine = engine_from_wire(&r.engine);
     if engine.is_none() {
-        bad.add("engine", format!("{:?} is not an engine this agent knows", r.engine));
+        bad.add(
+            "engine",
+            format!("{:?} is not an engine this agent knows", r.engine),
+        );
     }
     let on_disconnect = on_disconnect_from_wire(&r.on_disconnect);
     if on_disconnect.is_none() {
-        bad.add("on_disconnect", format!("{:?} is not a policy", r.on_disconnect));
+        bad.add(
+            "on_disconnect",
+            format!("{:?} is not a policy", r.on_disconnect),
+        );
     }
     let (Some(id), Some(mode), Some(engine), Some(on_disconnect)) =
         (id, mode, engine, on_disconnect)

@@ -33,7 +33,10 @@ impl From<v1::JobSpec> for JobDraft {
 
 impl From<v1::ModelSpec> for ModelDraft {
     fn from(m: v1::ModelSpec) -> Self {
-        Self { id: text(m.id), config_json: text(m.config_json) }
+        Self {
+            id: text(m.id),
+            config_json: text(m.config_json),
+        }
     }
 }
 
@@ -55,7 +58,12 @@ impl From<v1::WorkloadSpec> for WorkloadDraft {
 
 impl From<v1::LengthStats> for LengthDraft {
     fn from(l: v1::LengthStats) -> Self {
-        Self { mean: l.mean, p50: l.p50, p95: l.p95, p99: l.p99 }
+        Self {
+            mean: l.mean,
+            p50: l.p50,
+            p95: l.p95,
+            p99: l.p99,
+        }
     }
 }
 
@@ -137,7 +145,12 @@ impl From<WorkloadDraft> for v1::WorkloadSpec {
 
 impl From<LengthDraft> for v1::LengthStats {
     fn from(l: LengthDraft) -> Self {
-        Self { mean: l.mean, p50: l.p50, p95: l.p95, p99: l.p99 }
+        Self {
+            mean: l.mean,
+            p50: l.p50,
+            p95: l.p95,
+            p99: l.p99,
+        }
     }
 }
 
@@ -219,20 +232,32 @@ mod tests {
         let got = JobDraft::from(over_the_wire(sent.clone().into()));
         assert_eq!(got, sent);
         assert_eq!(got.slo.p99_tpot_ms, None, "an absent number is not zero");
-        assert_eq!(got.constraints.allow_gap, Some(false), "a stated false is not absent");
+        assert_eq!(
+            got.constraints.allow_gap,
+            Some(false),
+            "a stated false is not absent"
+        );
     }
 
     #[test]
     fn a_job_survives_the_wire() {
         let now = UtcMicros(1_800_000_000_000_000);
         let job = draft().validate(now).unwrap();
-        let got = JobDraft::from(over_the_wire((&job).into())).validate(now).unwrap();
+        let got = JobDraft::from(over_the_wire((&job).into()))
+            .validate(now)
+            .unwrap();
         assert_eq!(got, job);
     }
 
     #[test]
     fn an_empty_message_is_an_empty_draft() {
         assert_eq!(JobDraft::from(v1::JobSpec::default()), JobDraft::default());
-        assert!(JobDraft::default().validate(UtcMicros(0)).unwrap_err().len() >= 6);
+        assert!(
+            JobDraft::default()
+                .validate(UtcMicros(0))
+                .unwrap_err()
+                .len()
+                >= 6
+        );
     }
 }

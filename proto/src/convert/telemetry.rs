@@ -9,7 +9,7 @@ use koi_core::ids::ReplicaId;
 use koi_core::telemetry::histogram::{BucketDelta, EdgesId, EdgesTable};
 use koi_core::telemetry::sample::CachePool;
 use koi_core::telemetry::series::{CounterSeries, GaugeSeries, HistogramSeries, TpotSource};
-use koi_core::telemetry::window::{Integral, Window, WindowFlag};
+use koi_core::telemetry::window::{Window, WindowFlag};
 use koi_core::time::UtcMicros;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -74,8 +74,20 @@ impl WindowEncoder {
             self.scalar(&mut fresh, &mut wire, COUNTER, series.name(), *delta as f64);
         }
         for (series, integral) in &window.gauges {
-            self.scalar(&mut fresh, &mut wire, INTEGRAL, series.name(), integral.integral);
-            self.scalar(&mut fresh, &mut wire, SECONDS, series.name(), integral.seconds);
+            self.scalar(
+                &mut fresh,
+                &mut wire,
+                INTEGRAL,
+                series.name(),
+                integral.integral,
+            );
+            self.scalar(
+                &mut fresh,
+                &mut wire,
+                SECONDS,
+                series.name(),
+                integral.seconds,
+            );
         }
         if let Some(blocks) = window.cache.num_gpu_blocks {
             self.scalar(&mut fresh, &mut wire, FACT, KV_BLOCKS, blocks as f64);
@@ -105,15 +117,18 @@ impl WindowEncoder {
             return;
         }
         let next = &mut self.next;
-        let id = *self.scalars.entry((kind, name.to_owned())).or_insert_with(|| {
-            *next += 1;
-            fresh.scalars.push(v1::ScalarSeries {
-                id: *next,
-                name: name.to_owned(),
-                kind: kind.to_owned(),
+        let id = *self
+            .scalars
+            .entry((kind, name.to_owned()))
+            .or_insert_with(|| {
+                *next += 1;
+                fresh.scalars.push(v1::ScalarSeries {
+                    id: *next,
+                    name: name.to_owned(),
+                    kind: kind.to_owned(),
+                });
+                *next
             });
-            *next
-        });
         wire.scalar_series.push(id);
         wire.scalar_value.push(value);
     }
@@ -126,15 +141,18 @@ impl WindowEncoder {
         edges: &[f64],
     ) -> u32 {
         let next = &mut self.next;
-        *self.histograms.entry((name.to_owned(), id)).or_insert_with(|| {
-            *next += 1;
-            fresh.histograms.push(v1::HistogramSeries {
-                id: *next,
-                name: name.to_owned(),
-                upper_edges: edges.to_vec(),
-            });
-            *next
-        })
+        *self
+            .histograms
+            .entry((name.to_owned(), id))
+            .or_insert_with(|| {
+                *next += 1;
+                fresh.histograms.push(v1::HistogramSeries {
+                    id: *next,
+                    name: name.to_owned(),
+                    upper_edges: edges.to_vec(),
+                });
+                *next
+            })
     }
 }
 
@@ -143,7 +161,11 @@ fn histogram_to_wire(id: u32, delta: &BucketDelta) -> v1::HistogramDelta {
         series: id,
         sum: delta.sum,
         count: delta.count,
-        bucket_index: delta.buckets.iter().map(|(index, _)| u32::from(*index)).collect(),
+        bucket_index: delta
+            .buckets
+            .iter()
+            .map(|(index, _)| u32::from(*index))
+            .collect(),
         bucket_count: delta.buckets.iter().map(|(_, count)| *count).collect(),
     }
 }
@@ -192,15 +214,16 @@ impl WindowDecoder {
     pub fn learn(&mut self, dictionary: v1::Dictionary) {
         for series in dictionary.scalars {
             if self.scalars.len() < MAX_SERIES {
-                self.scalars.insert(series.id, meaning(&series.kind, &series.name));
+                self.scalars
+                    .insert(series.id, meaning(&series.kind, &series.name));
             }
         }
         for series in dictionary.histograms {
-            if self.histograms.len() < MAX_SERIES {
-                if let Ok(edges) = self.edges.insert(&series.upper_edges) {
-                    let name = HistogramSeries::from_name(&series.name);
-                    self.histograms.insert(series.id, (name, edges));
-                }
+            if self.histograms.len() < MAX_SERIES
+                && let Ok(edges) = self.edges.insert(&series.upper_edges)
+            {
+                let name = HistogramSeries::from_name(&series.name);
+                self.histograms.insert(series.id, (name, edges));
             }
         }
     }
@@ -245,7 +268,7 @@ impl WindowDecoder {
                 window.gauges.entry(*series).or_default().integral = value;
             }
             ScalarMeaning::Seconds(series) => {
-                window.gauges.entry(*series).or_insert_with(Integral::default).seconds = value;
+                window.gauges.entry(*series).or_default().seconds = value;
             }
             ScalarMeaning::KvBlocks => window.cache.num_gpu_blocks = Some(value as u64),
             ScalarMeaning::BlockSize => window.cache.block_size_tokens = Some(value as u32),
@@ -258,7 +281,10 @@ impl WindowDecoder {
         let id = wire.series;
         let (series, edges) = self.histograms.get(&id).ok_or(BadWindow::Series(id))?;
         let n_buckets = self.edges.get(*edges).map_or(0, <[f64]>::len) as u32 + 1;
-        let total: u64 = wire.bucket_count.iter().fold(0u64, |a, b| a.saturating_add(*b));
+        let total: u64 = wire
+            .bucket_count
+            .iter()
+            .fold(0u64, |a, b| a.saturating_add(*b));
         if wire.bucket_index.len() != wire.bucket_count.len()
             || wire.bucket_index.iter().any(|i| *i >= n_buckets)
             || wire.bucket_index.windows(2).any(|w| w[0] >= w[1])
@@ -276,7 +302,12 @@ impl WindowDecoder {
                 .zip(&wire.bucket_count)
                 .filter_map(|(index, count)| Some((u16::try_from(*index).ok()?, *count)))
                 .collect();
-            let delta = BucketDelta { edges: *edges, buckets, sum: wire.sum, count: wire.count };
+            let delta = BucketDelta {
+                edges: *edges,
+                buckets,
+                sum: wire.sum,
+                count: wire.count,
+            };
             window.histograms.insert(*series, delta);
         }
         Ok(())
@@ -313,6 +344,11 @@ fn head(wire: &v1::Window) -> Result<Window, BadWindow> {
         histograms: BTreeMap::new(),
         tpot_source: named::<TpotSource>(&wire.tpot_source),
         cache: CachePool::default(),
-        flags: wire.flags.iter().take(32).filter_map(|f| named::<WindowFlag>(f)).collect(),
+        flags: wire
+            .flags
+            .iter()
+            .take(32)
+            .filter_map(|f| named::<WindowFlag>(f))
+            .collect(),
     })
 }

@@ -5,7 +5,9 @@
 use serde_json::Value;
 
 use super::reader::Reader;
-use super::{ConstraintDraft, JobDraft, LengthDraft, ModelDraft, PreferenceDraft, SloDraft, WorkloadDraft};
+use super::{
+    ConstraintDraft, JobDraft, LengthDraft, ModelDraft, PreferenceDraft, SloDraft, WorkloadDraft,
+};
 use crate::job::JobSpec;
 use crate::time::UtcMicros;
 use crate::violation::{FieldViolation, Violations};
@@ -48,7 +50,10 @@ fn at_most(mut violations: Vec<FieldViolation>, max: usize) -> Vec<FieldViolatio
         let left = violations.len() - max;
         violations.truncate(max);
         let message = format!("{left} more problems are not shown");
-        violations.push(FieldViolation { field: String::new(), message });
+        violations.push(FieldViolation {
+            field: String::new(),
+            message,
+        });
     }
     violations
 }
@@ -61,7 +66,10 @@ fn model(mut r: Reader<'_>, bad: &mut Violations) -> ModelDraft {
         _ => r.text("config_json", bad),
     };
     if r.raw("config").is_some() {
-        bad.add("model.config", "is a path that only the command line reads; send config_json here");
+        bad.add(
+            "model.config",
+            "is a path that only the command line reads; send config_json here",
+        );
     }
     r.finish(bad);
     ModelDraft { id, config_json }

@@ -15,8 +15,8 @@ const MAX_QUOTED_CHARS: usize = 48;
 
 /// Unit suffixes of field names, so that `p99_ttft_s` finds `p99_ttft_ms`.
 const UNITS: [&str; 16] = [
-    "ms", "us", "s", "sec", "seconds", "min", "minutes", "hours", "hour", "days", "rps", "rpm", "qps",
-    "tokens", "usd", "pct",
+    "ms", "us", "s", "sec", "seconds", "min", "minutes", "hours", "hour", "days", "rps", "rpm",
+    "qps", "tokens", "usd", "pct",
 ];
 
 /// One mapping of the document, and the keys that were asked for.
@@ -74,15 +74,26 @@ impl<'a> Reader<'a> {
             None | Some(Value::Null) => None,
             Some(Value::Object(map)) => Some(map),
             Some(other) => {
-                bad.add(path, format!("must be a mapping of fields, got {}", kind(other)));
+                bad.add(
+                    path,
+                    format!("must be a mapping of fields, got {}", kind(other)),
+                );
                 None
             }
         };
-        Self { map, path: path.to_owned(), known: vec![] }
+        Self {
+            map,
+            path: path.to_owned(),
+            known: vec![],
+        }
     }
 
     fn at(&self, key: &str) -> String {
-        if self.path.is_empty() { key.to_owned() } else { format!("{}.{key}", self.path) }
+        if self.path.is_empty() {
+            key.to_owned()
+        } else {
+            format!("{}.{key}", self.path)
+        }
     }
 
     fn take(&mut self, key: &'static str) -> Option<&'a Value> {
@@ -106,7 +117,10 @@ impl<'a> Reader<'a> {
         match self.take(key)? {
             Value::Bool(b) => Some(*b),
             other => {
-                bad.add(self.at(key), format!("must be true or false, got {}", kind(other)));
+                bad.add(
+                    self.at(key),
+                    format!("must be true or false, got {}", kind(other)),
+                );
                 None
             }
         }
@@ -119,14 +133,24 @@ impl<'a> Reader<'a> {
             return Some(x);
         }
         let unit = unit_of(key).map_or(String::new(), |u| format!(" in {u}, without a unit"));
-        bad.add(self.at(key), format!("must be a number{unit}, got {}", kind(value)));
+        bad.add(
+            self.at(key),
+            format!("must be a number{unit}, got {}", kind(value)),
+        );
         None
     }
 
     /// A whole number that fits `T`.
-    pub fn whole<T: TryFrom<i128>>(&mut self, key: &'static str, bad: &mut Violations) -> Option<T> {
+    pub fn whole<T: TryFrom<i128>>(
+        &mut self,
+        key: &'static str,
+        bad: &mut Violations,
+    ) -> Option<T> {
         let value = self.take(key)?;
-        let wide = value.as_u64().map(i128::from).or_else(|| value.as_i64().map(i128::from));
+        let wide = value
+            .as_u64()
+            .map(i128::from)
+            .or_else(|| value.as_i64().map(i128::from));
         let number = wide.and_then(|n| T::try_from(n).ok());
         if number.is_none() {
             let problem = match wide {
@@ -141,13 +165,18 @@ impl<'a> Reader<'a> {
 
     /// A list of values, each read by its own reader.
     pub fn sections(&mut self, key: &'static str, bad: &mut Violations) -> Vec<Reader<'a>> {
-        let Some(value) = self.take(key) else { return vec![] };
+        let Some(value) = self.take(key) else {
+            return vec![];
+        };
         let Value::Array(items) = value else {
             bad.add(self.at(key), format!("must be a list, got {}", kind(value)));
             return vec![];
         };
         if items.len() > MAX_LIST_ENTRIES {
-            bad.add(self.at(key), format!("has {} entries, at most {MAX_LIST_ENTRIES}", items.len()));
+            bad.add(
+                self.at(key),
+                format!("has {} entries, at most {MAX_LIST_ENTRIES}", items.len()),
+            );
             return vec![];
         }
         let reader = |(i, item)| Reader::new(Some(item), &format!("{}[{i}]", self.at(key)), bad);
@@ -155,16 +184,32 @@ impl<'a> Reader<'a> {
     }
 
     /// The names in a mapping with free keys, each with a reader of what is behind it.
-    pub fn named_sections(&mut self, key: &'static str, bad: &mut Violations) -> Vec<(String, Reader<'a>)> {
-        let Some(value) = self.take(key) else { return vec![] };
+    pub fn named_sections(
+        &mut self,
+        key: &'static str,
+        bad: &mut Violations,
+    ) -> Vec<(String, Reader<'a>)> {
+        let Some(value) = self.take(key) else {
+            return vec![];
+        };
         let Value::Object(map) = value else {
-            bad.add(self.at(key), format!("must be a mapping, got {}", kind(value)));
+            bad.add(
+                self.at(key),
+                format!("must be a mapping, got {}", kind(value)),
+            );
             return vec![];
         };
         let path = self.at(key);
         let mut reader = |(name, item): (&String, &'a Value)| {
-            let shown: String = name.chars().take(MAX_QUOTED_CHARS).flat_map(char::escape_debug).collect();
-            (name.clone(), Reader::new(Some(item), &format!("{path}.{shown}"), bad))
+            let shown: String = name
+                .chars()
+                .take(MAX_QUOTED_CHARS)
+                .flat_map(char::escape_debug)
+                .collect();
+            (
+                name.clone(),
+                Reader::new(Some(item), &format!("{path}.{shown}"), bad),
+            )
         };
         map.iter().take(MAX_LIST_ENTRIES).map(&mut reader).collect()
     }
@@ -177,20 +222,31 @@ impl<'a> Reader<'a> {
 
     /// A list of texts.
     pub fn texts(&mut self, key: &'static str, bad: &mut Violations) -> Vec<String> {
-        let Some(value) = self.take(key) else { return vec![] };
+        let Some(value) = self.take(key) else {
+            return vec![];
+        };
         let Value::Array(items) = value else {
-            bad.add(self.at(key), format!("must be a list of texts, got {}", kind(value)));
+            bad.add(
+                self.at(key),
+                format!("must be a list of texts, got {}", kind(value)),
+            );
             return vec![];
         };
         if items.len() > MAX_LIST_ENTRIES {
-            bad.add(self.at(key), format!("has {} entries, at most {MAX_LIST_ENTRIES}", items.len()));
+            bad.add(
+                self.at(key),
+                format!("has {} entries, at most {MAX_LIST_ENTRIES}", items.len()),
+            );
             return vec![];
         }
         let mut texts = Vec::with_capacity(items.len());
         for (i, item) in items.iter().enumerate() {
             match item {
                 Value::String(s) => texts.push(s.clone()),
-                other => bad.add(format!("{}[{i}]", self.at(key)), format!("must be a text, got {}", kind(other))),
+                other => bad.add(
+                    format!("{}[{i}]", self.at(key)),
+                    format!("must be a text, got {}", kind(other)),
+                ),
             }
         }
         texts
@@ -198,13 +254,24 @@ impl<'a> Reader<'a> {
 
     /// A mapping from names to numbers; the names are checked by the validator.
     pub fn numbers(&mut self, key: &'static str, bad: &mut Violations) -> Vec<(String, f64)> {
-        let Some(value) = self.take(key) else { return vec![] };
+        let Some(value) = self.take(key) else {
+            return vec![];
+        };
         let Value::Object(map) = value else {
-            bad.add(self.at(key), format!("must be a mapping from outcome to number, got {}", kind(value)));
+            bad.add(
+                self.at(key),
+                format!(
+                    "must be a mapping from outcome to number, got {}",
+                    kind(value)
+                ),
+            );
             return vec![];
         };
         if map.len() > MAX_LIST_ENTRIES {
-            bad.add(self.at(key), format!("has {} entries, at most {MAX_LIST_ENTRIES}", map.len()));
+            bad.add(
+                self.at(key),
+                format!("has {} entries, at most {MAX_LIST_ENTRIES}", map.len()),
+            );
             return vec![];
         }
         let mut numbers = Vec::with_capacity(map.len());
@@ -236,13 +303,20 @@ impl<'a> Reader<'a> {
     pub fn finish(self, bad: &mut Violations) {
         let Some(map) = self.map else { return };
         for key in map.keys().filter(|k| !self.known.contains(&k.as_str())) {
-            let shown: String = key.chars().take(MAX_QUOTED_CHARS).flat_map(char::escape_debug).collect();
+            let shown: String = key
+                .chars()
+                .take(MAX_QUOTED_CHARS)
+                .flat_map(char::escape_debug)
+                .collect();
             bad.add(self.at(&shown), self.unknown(key));
         }
     }
 
     fn unknown(&self, key: &str) -> String {
-        let same_stem = self.known.iter().find(|k| **k != key && stem(k) == stem(key));
+        let same_stem = self
+            .known
+            .iter()
+            .find(|k| **k != key && stem(k) == stem(key));
         if let Some(right) = same_stem {
             let unit = unit_of(right).map_or(String::new(), |u| format!(", in {u}"));
             return format!("unknown key; write {right}{unit}");

@@ -13,16 +13,32 @@ const DEFAULT_MAX_REPLICAS: u32 = 8;
 const MAX_ENTRIES: usize = 256;
 const MAX_USD_PER_HOUR: f64 = 1e7;
 
-pub(super) fn validate(draft: &ConstraintDraft, class: Option<JobClass>, bad: &mut Violations) -> Option<Constraints> {
+pub(super) fn validate(
+    draft: &ConstraintDraft,
+    class: Option<JobClass>,
+    bad: &mut Violations,
+) -> Option<Constraints> {
     let before = bad.clone().into_vec().len();
     let allowed_gpu_types = gpu_types("allowed_gpu_types", &draft.allowed_gpu_types, bad);
     let denied_gpu_types = gpu_types("denied_gpu_types", &draft.denied_gpu_types, bad);
-    let allowed_environments = environments("allowed_environments", &draft.allowed_environments, bad);
+    let allowed_environments =
+        environments("allowed_environments", &draft.allowed_environments, bad);
     let denied_environments = environments("denied_environments", &draft.denied_environments, bad);
     not_both("gpu_types", &allowed_gpu_types, &denied_gpu_types, bad);
-    not_both("environments", &allowed_environments, &denied_environments, bad);
+    not_both(
+        "environments",
+        &allowed_environments,
+        &denied_environments,
+        bad,
+    );
     let max_usd_per_hour = draft.max_usd_per_hour.and_then(|x| {
-        in_range("constraints.max_usd_per_hour", x, 0.01..=MAX_USD_PER_HOUR, "USD per hour", bad)
+        in_range(
+            "constraints.max_usd_per_hour",
+            x,
+            0.01..=MAX_USD_PER_HOUR,
+            "USD per hour",
+            bad,
+        )
     });
     let (min_replicas, max_replicas) = replicas(draft, bad);
     let online = class == Some(JobClass::Online);
@@ -53,11 +69,17 @@ fn replicas(draft: &ConstraintDraft, bad: &mut Violations) -> (u32, u32) {
     let max = draft.max_replicas.unwrap_or(DEFAULT_MAX_REPLICAS.max(min));
     for (name, value) in [("min_replicas", min), ("max_replicas", max)] {
         if !(1..=MAX_REPLICAS).contains(&value) {
-            bad.add(format!("constraints.{name}"), format!("must be from 1 to {MAX_REPLICAS}, got {value}"));
+            bad.add(
+                format!("constraints.{name}"),
+                format!("must be from 1 to {MAX_REPLICAS}, got {value}"),
+            );
         }
     }
     if min > max {
-        bad.add("constraints.min_replicas", format!("is {min}, more than max_replicas ({max})"));
+        bad.add(
+            "constraints.min_replicas",
+            format!("is {min}, more than max_replicas ({max})"),
+        );
     }
     (min, max)
 }
@@ -65,7 +87,10 @@ fn replicas(draft: &ConstraintDraft, bad: &mut Violations) -> (u32, u32) {
 fn too_many(name: &str, entries: &[String], bad: &mut Violations) -> bool {
     let many = entries.len() > MAX_ENTRIES;
     if many {
-        bad.add(format!("constraints.{name}"), format!("has {} entries, at most {MAX_ENTRIES}", entries.len()));
+        bad.add(
+            format!("constraints.{name}"),
+            format!("has {} entries, at most {MAX_ENTRIES}", entries.len()),
+        );
     }
     many
 }
@@ -80,7 +105,9 @@ fn gpu_types(name: &str, entries: &[String], bad: &mut Violations) -> BTreeSet<S
             let shown: String = entry.chars().take(48).collect();
             bad.add(
                 format!("constraints.{name}[{i}]"),
-                format!("must be a GPU type such as H100: letters, digits, '-', '_', '.', got {shown:?}"),
+                format!(
+                    "must be a GPU type such as H100: letters, digits, '-', '_', '.', got {shown:?}"
+                ),
             );
         }
     }
@@ -97,14 +124,24 @@ fn environments(name: &str, entries: &[String], bad: &mut Violations) -> BTreeSe
             Ok(place) => {
                 places.insert(place);
             }
-            Err(e @ NotAnEnvironment { .. }) => bad.add(format!("constraints.{name}[{i}]"), e.to_string()),
+            Err(e @ NotAnEnvironment { .. }) => {
+                bad.add(format!("constraints.{name}[{i}]"), e.to_string())
+            }
         }
     }
     places
 }
 
-fn not_both<T: Ord + std::fmt::Display>(name: &str, allowed: &BTreeSet<T>, denied: &BTreeSet<T>, bad: &mut Violations) {
+fn not_both<T: Ord + std::fmt::Display>(
+    name: &str,
+    allowed: &BTreeSet<T>,
+    denied: &BTreeSet<T>,
+    bad: &mut Violations,
+) {
     for both in allowed.intersection(denied).take(8) {
-        bad.add(format!("constraints.denied_{name}"), format!("{both} is also in allowed_{name}; keep it in one list"));
+        bad.add(
+            format!("constraints.denied_{name}"),
+            format!("{both} is also in allowed_{name}; keep it in one list"),
+        );
     }
 }

@@ -15,19 +15,31 @@ pub(super) fn validate(draft: &ModelDraft, bad: &mut Violations) -> Option<JobMo
     let id = model_id(draft.id.as_deref(), bad);
     let config = config_json(draft.config_json.as_deref(), bad);
     let (facts, config_json) = config?;
-    Some(JobModel { id: id?, facts, config_json })
+    Some(JobModel {
+        id: id?,
+        facts,
+        config_json,
+    })
 }
 
 fn model_id(id: Option<&str>, bad: &mut Violations) -> Option<String> {
     let Some(id) = id else {
-        bad.add("model.id", "is required: owner/name, owner/name@revision or a registered alias");
+        bad.add(
+            "model.id",
+            "is required: owner/name, owner/name@revision or a registered alias",
+        );
         return None;
     };
     match check_model_id(id) {
         Ok(()) => Some(id.to_owned()),
         Err(problem) => {
             let shown: String = id.chars().take(80).collect();
-            bad.add("model.id", format!("{problem}; write owner/name, owner/name@revision or an alias, got {shown:?}"));
+            bad.add(
+                "model.id",
+                format!(
+                    "{problem}; write owner/name, owner/name@revision or an alias, got {shown:?}"
+                ),
+            );
             None
         }
     }
@@ -70,17 +82,27 @@ fn check_part(part: &str) -> Result<(), &'static str> {
         return Err("has a part that does not start with a letter or digit");
     }
     let plain = |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'-' | b'_' | b'.');
-    if part.bytes().all(plain) { Ok(()) } else { Err("has a character other than letters, digits, '-', '_', '.'") }
+    if part.bytes().all(plain) {
+        Ok(())
+    } else {
+        Err("has a character other than letters, digits, '-', '_', '.'")
+    }
 }
 
 fn config_json(text: Option<&str>, bad: &mut Violations) -> Option<(ModelFacts, String)> {
     let Some(text) = text else {
-        bad.add("model.config_json", "is required: the model's config.json (job files name it as model.config)");
+        bad.add(
+            "model.config_json",
+            "is required: the model's config.json (job files name it as model.config)",
+        );
         return None;
     };
     if text.len() > MAX_CONFIG_JSON_BYTES {
         let kib = text.len() / 1024;
-        bad.add("model.config_json", format!("is {kib} KiB long, at most 256 KiB"));
+        bad.add(
+            "model.config_json",
+            format!("is {kib} KiB long, at most 256 KiB"),
+        );
         return None;
     }
     match model_facts(text) {

@@ -23,11 +23,25 @@ const fn class_weights(class: JobClass) -> [f64; OUTCOME_COUNT] {
     }
 }
 
-pub(super) fn validate(draft: &PreferenceDraft, class: Option<JobClass>, bad: &mut Violations) -> Option<Preference> {
+pub(super) fn validate(
+    draft: &PreferenceDraft,
+    class: Option<JobClass>,
+    bad: &mut Violations,
+) -> Option<Preference> {
     let weights = weights(&draft.weights, class, bad);
     let hard = hard(&draft.hard, bad);
-    let tau = in_range("preference.tau", draft.tau.unwrap_or(DEFAULT_TAU), 0.001..=0.5, "(a probability)", bad);
-    Some(Preference { weights: weights?, hard: hard?, tau: tau? })
+    let tau = in_range(
+        "preference.tau",
+        draft.tau.unwrap_or(DEFAULT_TAU),
+        0.001..=0.5,
+        "(a probability)",
+        bad,
+    );
+    Some(Preference {
+        weights: weights?,
+        hard: hard?,
+        tau: tau?,
+    })
 }
 
 fn outcome(field: &str, name: &str, bad: &mut Violations) -> Option<Outcome> {
@@ -57,10 +71,19 @@ fn weights(
             given[outcome.index()] = weight;
         }
     }
-    let missing: Vec<&str> =
-        Outcome::ALL.into_iter().filter(|o| !draft.contains_key(o.name())).map(Outcome::name).collect();
+    let missing: Vec<&str> = Outcome::ALL
+        .into_iter()
+        .filter(|o| !draft.contains_key(o.name()))
+        .map(Outcome::name)
+        .collect();
     if !missing.is_empty() && fine {
-        bad.add("preference.weights", format!("name all five outcomes, 0 where one does not matter; missing: {}", missing.join(", ")));
+        bad.add(
+            "preference.weights",
+            format!(
+                "name all five outcomes, 0 where one does not matter; missing: {}",
+                missing.join(", ")
+            ),
+        );
         return None;
     }
     let weights = given.map(|w| w.unwrap_or(0.0));
@@ -77,8 +100,18 @@ fn hard(draft: &BTreeMap<String, f64>, bad: &mut Violations) -> Option<BTreeMap<
     for (name, limit) in draft {
         let field = format!("preference.hard.{}", shown(name));
         let outcome = outcome(&field, name, bad);
-        let lowest = if outcome.is_some_and(Outcome::is_log_scale) { 1e-12 } else { -MAX_LIMIT };
-        let limit = in_range(&field, *limit, lowest..=MAX_LIMIT, outcome.map_or("", Outcome::unit), bad);
+        let lowest = if outcome.is_some_and(Outcome::is_log_scale) {
+            1e-12
+        } else {
+            -MAX_LIMIT
+        };
+        let limit = in_range(
+            &field,
+            *limit,
+            lowest..=MAX_LIMIT,
+            outcome.map_or("", Outcome::unit),
+            bad,
+        );
         if let (Some(outcome), Some(limit)) = (outcome, limit) {
             limits.insert(outcome, limit);
         }

@@ -25,9 +25,17 @@ impl ArrivalPattern {
     }
 }
 
-pub(super) fn validate(draft: &WorkloadDraft, class: Option<JobClass>, bad: &mut Violations) -> Option<Workload> {
+pub(super) fn validate(
+    draft: &WorkloadDraft,
+    class: Option<JobClass>,
+    bad: &mut Violations,
+) -> Option<Workload> {
     let rate = rate(draft.arrival_rate_rps, class, bad);
-    let patterns = [ArrivalPattern::Poisson, ArrivalPattern::Bursty, ArrivalPattern::Trace];
+    let patterns = [
+        ArrivalPattern::Poisson,
+        ArrivalPattern::Bursty,
+        ArrivalPattern::Trace,
+    ];
     let arrival_pattern = choice(
         "workload.arrival_pattern",
         draft.arrival_pattern.as_deref().unwrap_or("poisson"),
@@ -37,17 +45,43 @@ pub(super) fn validate(draft: &WorkloadDraft, class: Option<JobClass>, bad: &mut
     let mut number = |field, value: Option<f64>, default, range, unit| {
         in_range(field, value.unwrap_or(default), range, unit, bad)
     };
-    let peak = number("workload.peak_to_mean", draft.peak_to_mean, 1.0, 1.0..=1000.0, "");
-    let shared = number("workload.shared_prefix_tokens", draft.shared_prefix_tokens, 0.0, 0.0..=MAX_TOKENS, "tokens");
-    let concentration =
-        number("workload.prefix_concentration", draft.prefix_concentration, 0.0, 0.0..=1.0, "(a fraction)");
-    let multi_turn = number("workload.multi_turn_ratio", draft.multi_turn_ratio, 0.0, 0.0..=1.0, "(a fraction)");
+    let peak = number(
+        "workload.peak_to_mean",
+        draft.peak_to_mean,
+        1.0,
+        1.0..=1000.0,
+        "",
+    );
+    let shared = number(
+        "workload.shared_prefix_tokens",
+        draft.shared_prefix_tokens,
+        0.0,
+        0.0..=MAX_TOKENS,
+        "tokens",
+    );
+    let concentration = number(
+        "workload.prefix_concentration",
+        draft.prefix_concentration,
+        0.0,
+        0.0..=1.0,
+        "(a fraction)",
+    );
+    let multi_turn = number(
+        "workload.multi_turn_ratio",
+        draft.multi_turn_ratio,
+        0.0,
+        0.0..=1.0,
+        "(a fraction)",
+    );
     let isl = lengths("workload.isl", &draft.isl, bad);
     let osl = lengths("workload.osl", &draft.osl, bad);
     if let (Some(shared), Some(isl)) = (shared, isl)
         && shared > isl.p99
     {
-        let message = format!("is {shared}, longer than the longest prompts (isl.p99 {:.0})", isl.p99);
+        let message = format!(
+            "is {shared}, longer than the longest prompts (isl.p99 {:.0})",
+            isl.p99
+        );
         bad.add("workload.shared_prefix_tokens", message);
     }
     Some(Workload {
@@ -72,7 +106,10 @@ fn rate(value: Option<f64>, class: Option<JobClass>, bad: &mut Violations) -> Op
             None
         }
         (Some(rate), Some(JobClass::Online)) if rate.is_finite() && rate <= 0.0 => {
-            bad.add(FIELD, format!("must be above 0 requests per second for an online job, got {rate}"));
+            bad.add(
+                FIELD,
+                format!("must be above 0 requests per second for an online job, got {rate}"),
+            );
             None
         }
         (Some(rate), _) => in_range(FIELD, rate, 0.0..=MAX_RATE_RPS, "requests per second", bad),
@@ -96,18 +133,33 @@ fn lengths(field: &str, draft: &LengthDraft, bad: &mut Violations) -> Option<Len
         bad.add(format!("{field}.mean"), "is required: mean tokens");
         return None;
     };
-    let mean = in_range(&format!("{field}.mean"), mean, 1.0..=MAX_TOKENS, "tokens", bad);
+    let mean = in_range(
+        &format!("{field}.mean"),
+        mean,
+        1.0..=MAX_TOKENS,
+        "tokens",
+        bad,
+    );
     let stated = [("p50", draft.p50), ("p95", draft.p95), ("p99", draft.p99)];
     let mut checked = [None; 3];
     let mut fine = true;
     for (slot, (name, value)) in checked.iter_mut().zip(stated) {
         let Some(value) = value else { continue };
-        *slot = in_range(&format!("{field}.{name}"), value, 1.0..=MAX_TOKENS, "tokens", bad);
+        *slot = in_range(
+            &format!("{field}.{name}"),
+            value,
+            1.0..=MAX_TOKENS,
+            "tokens",
+            bad,
+        );
         fine &= slot.is_some();
     }
     let known: Vec<f64> = checked.iter().flatten().copied().collect();
     if !known.is_sorted() {
-        bad.add(field, format!("quantiles must rise: p50 ≤ p95 ≤ p99, got {known:?}"));
+        bad.add(
+            field,
+            format!("quantiles must rise: p50 ≤ p95 ≤ p99, got {known:?}"),
+        );
         fine = false;
     }
     let mean = mean.filter(|_| fine)?;
@@ -116,13 +168,23 @@ fn lengths(field: &str, draft: &LengthDraft, bad: &mut Violations) -> Option<Len
         bad.add(field, format!("mean {mean} is above p99 {p99}"));
         return None;
     }
-    Some(LengthStats { mean, p50, p95, p99 })
+    Some(LengthStats {
+        mean,
+        p50,
+        p95,
+        p99,
+    })
 }
 
 fn filled(mean: f64, stated: [Option<f64>; 3]) -> [f64; 3] {
     let mut low = 1.0_f64;
     std::array::from_fn(|i| {
-        let high = stated[i..].iter().flatten().copied().next().unwrap_or(f64::MAX);
+        let high = stated[i..]
+            .iter()
+            .flatten()
+            .copied()
+            .next()
+            .unwrap_or(f64::MAX);
         // Low never exceeds high: stated quantiles rise, and what was filled in stayed below them.
         let value = stated[i].unwrap_or_else(|| length_quantile(mean, Z[i]).max(low).min(high));
         low = value;
