@@ -227,8 +227,10 @@ fn make_base(data_dir: &Path, account: Option<&Account>) -> Result<PathBuf, Post
         .canonicalize()
         .map_err(PostgresError::io("resolve", data_dir))?;
     let base = real.join("postgres");
-    let blocked = account.and_then(|a| Some((a.name.clone(), a.blocked_at(&real)?)));
-    if let Some((account, blocked)) = blocked {
+    if let Some(account) = account
+        && let Some(blocked) = account.blocked_at(&real)
+    {
+        let account = account.name.clone();
         return Err(PostgresError::Unreachable {
             account,
             path: base,

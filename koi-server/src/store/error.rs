@@ -172,11 +172,10 @@ impl StoreError {
     }
 
     pub(super) fn with_outcome(mut self, unknown: bool) -> Self {
-        match &mut self {
-            Self::Unavailable { outcome, .. } | Self::Deadline { outcome, .. } if unknown => {
-                *outcome = Outcome::Unknown;
-            }
-            _ => {}
+        if let Self::Unavailable { outcome, .. } | Self::Deadline { outcome, .. } = &mut self
+            && unknown
+        {
+            *outcome = Outcome::Unknown;
         }
         self
     }

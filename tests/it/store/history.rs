@@ -77,10 +77,7 @@ async fn lists_agree(memory: &MemStore, store: &Store) {
     assert_eq!(audit, memory.audit().cloned().collect::<Vec<_>>());
 }
 
-#[tokio::test]
-async fn listings_are_paged_without_loss_or_repetition() {
-    let database = TestDatabase::new().await;
-    let store = &database.store;
+async fn seven_of_everything(store: &Store) {
     for n in 1..=7_u32 {
         let new = job(n, "same-name");
         let seq = i64::from(n);
@@ -95,6 +92,13 @@ async fn listings_are_paged_without_loss_or_repetition() {
             .await
             .unwrap();
     }
+}
+
+#[tokio::test]
+async fn listings_are_paged_without_loss_or_repetition() {
+    let database = TestDatabase::new().await;
+    let store = &database.store;
+    seven_of_everything(store).await;
     let mut page = PageRequest::first(3);
     let (mut jobs, mut sizes) = (Vec::new(), Vec::new());
     loop {

@@ -161,7 +161,6 @@ pub(crate) fn ladder(generation: u32, usd_per_hour: f64) -> CommittedLadder {
             }],
         },
         promise: Promise {
-            bands: Vec::new(),
             ranks: Vec::new(),
             bands: Vec::new(),
             outcomes: OutcomeValues::absent().with(Outcome::ALL[0], 1.0 / 3.0),
@@ -296,7 +295,6 @@ pub(crate) fn plan(seq: i64, parent: i64, jobs: &[JobId], objective: f64) -> Pla
 
 pub(crate) fn evidence(tick: i64, job: JobId, rank: u32, points: u32) -> EvidenceRow {
     EvidenceRow {
-        inside_band: std::collections::BTreeMap::new(),
         tick: TickId(tick),
         job,
         rank,
