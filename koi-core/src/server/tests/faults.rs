@@ -132,6 +132,7 @@ fn hazard_a10_a_server_that_slept_through_a_change_of_leader_changes_nothing() {
     assert_eq!(sim.engines(), engines);
     // Its write is refused by the database, and it steps down for good.
     let awake = std::mem::replace(&mut sim.server, asleep);
+    sim.published.clear();
     let result = sim.cancel(1);
     assert!(matches!(result, Err(Refusal::Unavailable(_))), "{result:?}");
     assert!(sim.stepped_down);
@@ -281,7 +282,6 @@ fn an_agent_that_claims_absurd_versions_moves_no_counter() {
         },
     };
     assert!(is_conflict(&sim.ask(hello)));
-    assert_eq!(sim.stored.epoch.0, 0);
     sim.second();
     assert_eq!(sim.server.state().epoch.0, 1);
 }

@@ -188,7 +188,7 @@ fn heal(sim: &mut Sim) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 48, max_shrink_iters: 200, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 200, max_shrink_iters: 200, ..ProptestConfig::default() })]
 
     #[test]
     fn whatever_happens_the_invariants_hold_and_everything_converges(
