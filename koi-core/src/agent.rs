@@ -4,6 +4,7 @@
 //! The shell launches, probes, scrapes and kills; this module says what and when. It decides
 //! nothing of its own: no placement, no scaling. Spec §14; reliability rows D1–D17, E1–E8.
 
+mod converge;
 mod replica;
 
 #[cfg(test)]
@@ -14,13 +15,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use crate::ids::ReplicaId;
-use crate::rollout::{
-    DesiredReplica, DesiredSet, DesiredVersion, ObservedPhase, ObservedReplica, ReplicaMode,
-};
+use crate::rollout::{DesiredReplica, DesiredSet, DesiredVersion, ObservedReplica};
 use crate::time::UtcMicros;
 
 pub use replica::LocalReplica;
-use replica::Stage;
 
 /// Restart rules. Seconds and counts.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -141,7 +139,13 @@ impl AgentMachine {
         cached: DesiredSet,
         adopted: Vec<LocalReplica>,
     ) -> Self {
-        let replicas = adopted.into_iter().map(|r| (r.id.clone(), r)).collect();
+        let mut replicas: BTreeMap<ReplicaId, LocalReplica> =
+            adopted.into_iter().map(|r| (r.id.clone(), r)).collect();
+        for want in &cached.replicas {
+            if let Some(replica) = replicas.get_mut(&want.id) {
+                replica.gpu_uuids = Some(want.gpu_uuids.clone());
+            }
+        }
         Self {
             params,
             gpu_uuids,
@@ -185,35 +189,39 @@ impl AgentMachine {
     pub fn step(&mut self, now: UtcMicros, input: AgentInput) -> Vec<AgentEffect> {
         let before = self.observed();
         let mut effects = Vec::new();
+        for replica in self.replicas.values_mut() {
+            replica.wait_from(now);
+        }
+        self.take(now, input, &mut effects);
+        self.converge(now, &mut effects);
+        if self.observed() != before && !effects.contains(&AgentEffect::Report) {
+            effects.push(AgentEffect::Report);
+        }
+        effects
+    }
+
+    fn take(&mut self, now: UtcMicros, input: AgentInput, effects: &mut Vec<AgentEffect>) {
         match input {
-            AgentInput::Desired(set) => self.accept(set, &mut effects),
+            AgentInput::Desired(set) => self.accept(set, effects),
             AgentInput::Launched {
                 id,
                 port,
                 engine_version,
                 engine_args,
-            } => {
-                self.with(&id, |r| r.launched(now, port, engine_version, engine_args));
-            }
+            } => self.with(&id, |r| r.launched(now, port, engine_version, engine_args)),
             AgentInput::LaunchFailed { id, reason, fatal } => {
-                let params = self.params.clone();
-                self.with(&id, |r| r.launch_failed(now, reason, fatal, &params));
+                self.with(&id, |r| r.launch_failed(reason, fatal));
+                effects.push(AgentEffect::ProveExit(id));
             }
-            AgentInput::Ready(id) => self.with(&id, |r| r.ready(now)),
+            AgentInput::Ready(id) => self.with(&id, LocalReplica::ready),
             AgentInput::Exited { id, reason } => {
-                self.with(&id, |r| r.exited(reason));
-                effects.push(AgentEffect::ProveExit(id));
+                let mut news = false;
+                self.with(&id, |r| news = r.exited(reason));
+                if news {
+                    effects.push(AgentEffect::ProveExit(id));
+                }
             }
-            AgentInput::Hung(id) => {
-                self.with(&id, |r| {
-                    r.exited("hung: work waits, no engine step".to_owned())
-                });
-                effects.push(AgentEffect::Terminate {
-                    id: id.clone(),
-                    grace_s: 0,
-                });
-                effects.push(AgentEffect::ProveExit(id));
-            }
+            AgentInput::Hung(id) => self.hung(id, effects),
             AgentInput::InFlight(id, n) => self.with(&id, |r| r.in_flight = Some(n)),
             AgentInput::ExitProven(id) => {
                 let params = self.params.clone();
@@ -221,11 +229,19 @@ impl AgentMachine {
             }
             AgentInput::Timer => {}
         }
-        self.converge(now, &mut effects);
-        if self.observed() != before {
-            effects.push(AgentEffect::Report);
+    }
+
+    fn hung(&mut self, id: ReplicaId, effects: &mut Vec<AgentEffect>) {
+        let mut news = false;
+        let reason = "hung: work waits, no engine step".to_owned();
+        self.with(&id, |r| news = r.exited(reason));
+        if news {
+            effects.push(AgentEffect::Terminate {
+                id: id.clone(),
+                grace_s: 0,
+            });
+            effects.push(AgentEffect::ProveExit(id));
         }
-        effects
     }
 
     fn with(&mut self, id: &ReplicaId, change: impl FnOnce(&mut LocalReplica)) {
@@ -259,7 +275,11 @@ impl AgentMachine {
 
     fn fits(&self, set: &DesiredSet) -> Result<(), String> {
         let mut used = BTreeMap::new();
+        let mut ids = BTreeSet::new();
         for replica in &set.replicas {
+            if !ids.insert(&replica.id) {
+                return Err(format!("{} is listed twice", replica.id));
+            }
             for uuid in &replica.gpu_uuids {
                 if !self.gpu_uuids.contains(uuid) {
                     return Err(format!(
@@ -276,147 +296,5 @@ impl AgentMachine {
             }
         }
         Ok(())
-    }
-
-    fn converge(&mut self, now: UtcMicros, effects: &mut Vec<AgentEffect>) {
-        if self.confirmed {
-            self.add_wanted(now);
-            self.drop_unwanted(effects);
-        }
-        let wanted: BTreeMap<ReplicaId, DesiredReplica> = self
-            .desired
-            .replicas
-            .iter()
-            .map(|r| (r.id.clone(), r.clone()))
-            .collect();
-        for (id, replica) in &mut self.replicas {
-            let want = wanted.get(id);
-            let drain = match want {
-                Some(w) => w.mode == ReplicaMode::Drain,
-                None => self.confirmed,
-            };
-            if drain {
-                let grace = want.map_or(self.params.stop_grace_s, |w| w.drain_grace_s);
-                drain_step(now, replica, grace, self.params.stop_grace_s, effects);
-            } else if let (Some(want), true) = (want, self.confirmed) {
-                serve_step(now, replica, want, &self.params, effects);
-            }
-        }
-    }
-
-    fn add_wanted(&mut self, now: UtcMicros) {
-        for want in &self.desired.replicas {
-            self.replicas
-                .entry(want.id.clone())
-                .or_insert_with(|| LocalReplica::pending(want.id.clone(), now));
-        }
-    }
-
-    /// A stopped replica that the server no longer names is forgotten.
-    fn drop_unwanted(&mut self, effects: &mut Vec<AgentEffect>) {
-        let gone: Vec<ReplicaId> = self
-            .replicas
-            .values()
-            .filter(|r| matches!(r.stage, Stage::Stopped))
-            .filter(|r| self.wanted(&r.id).is_none())
-            .map(|r| r.id.clone())
-            .collect();
-        for id in gone {
-            self.replicas.remove(&id);
-            effects.push(AgentEffect::Forget(id));
-        }
-    }
-}
-
-/// Moves a replica that is to go one step further: wait for its requests, ask it to stop, prove.
-fn drain_step(
-    now: UtcMicros,
-    replica: &mut LocalReplica,
-    drain_grace_s: u32,
-    stop_grace_s: u32,
-    effects: &mut Vec<AgentEffect>,
-) {
-    match &replica.stage {
-        Stage::Pending { .. } | Stage::Backoff { .. } | Stage::Failed => {
-            replica.stage = Stage::Stopping;
-            effects.push(AgentEffect::ProveExit(replica.id.clone()));
-        }
-        Stage::Launching { .. } => {
-            replica.stage = Stage::Draining {
-                since: now,
-                wait: false,
-            }
-        }
-        Stage::Ready => {
-            replica.in_flight = None;
-            replica.stage = Stage::Draining {
-                since: now,
-                wait: true,
-            };
-        }
-        Stage::Draining { since, wait } => {
-            let idle = replica.in_flight == Some(0);
-            let over = now.seconds_since(*since) >= f64::from(drain_grace_s);
-            if !wait || idle || over {
-                replica.stage = Stage::Stopping;
-                let id = replica.id.clone();
-                effects.push(AgentEffect::Terminate {
-                    id: id.clone(),
-                    grace_s: stop_grace_s,
-                });
-                effects.push(AgentEffect::ProveExit(id));
-            }
-        }
-        Stage::Stopping | Stage::Proving { .. } | Stage::Stopped => {}
-    }
-}
-
-/// Moves a replica that is to serve one step further.
-fn serve_step(
-    now: UtcMicros,
-    replica: &mut LocalReplica,
-    want: &DesiredReplica,
-    params: &AgentParams,
-    effects: &mut Vec<AgentEffect>,
-) {
-    match &replica.stage {
-        Stage::Pending { not_before } | Stage::Backoff { until: not_before }
-            if now >= *not_before =>
-        {
-            replica.starting(now, params);
-            effects.push(AgentEffect::Launch(Box::new(want.clone())));
-        }
-        Stage::Launching { since }
-            if now.seconds_since(*since) > f64::from(want.start_deadline_s) =>
-        {
-            replica.give_up("not ready by its start deadline");
-            let id = replica.id.clone();
-            effects.push(AgentEffect::Terminate {
-                id: id.clone(),
-                grace_s: 0,
-            });
-            effects.push(AgentEffect::ProveExit(id));
-        }
-        Stage::Stopped => replica.stage = Stage::Pending { not_before: now },
-        Stage::Pending { .. }
-        | Stage::Backoff { .. }
-        | Stage::Launching { .. }
-        | Stage::Ready
-        | Stage::Draining { .. }
-        | Stage::Stopping
-        | Stage::Proving { .. }
-        | Stage::Failed => {}
-    }
-}
-
-/// Phase the server sees for a stage.
-fn phase_of(stage: &Stage) -> ObservedPhase {
-    match stage {
-        Stage::Pending { .. } | Stage::Launching { .. } => ObservedPhase::Launching,
-        Stage::Ready => ObservedPhase::Ready,
-        Stage::Draining { .. } | Stage::Stopping => ObservedPhase::Draining,
-        Stage::Proving { give_up: false } | Stage::Backoff { .. } => ObservedPhase::Backoff,
-        Stage::Proving { give_up: true } | Stage::Failed => ObservedPhase::Failed,
-        Stage::Stopped => ObservedPhase::Stopped,
     }
 }

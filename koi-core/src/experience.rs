@@ -8,14 +8,13 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::job::JobClass;
+use crate::params::Params;
 use crate::store::ServerState;
 use crate::validation::EvidenceRow;
 use crate::variables::{Outcome, OutcomeValues};
 
 /// Residuals kept per pool and objective; older ones drop out.
 const MAX_RESIDUALS: usize = 200;
-/// A pool with fewer residuals falls back to the next wider one.
-const MIN_POOL: usize = 20;
 /// Past outcomes kept.
 const MAX_OUTCOMES: usize = 2000;
 
@@ -67,9 +66,16 @@ impl Experience {
         all
     }
 
-    /// The narrowest residual set that is large enough, else the widest there is.
+    /// The narrowest residual set that needs no topping up, else the widest there is.
     #[must_use]
-    pub fn residuals(&self, mechanism: Option<&str>, gpu: &str, outcome: Outcome) -> &[f64] {
+    pub fn residuals(
+        &self,
+        mechanism: Option<&str>,
+        gpu: &str,
+        outcome: Outcome,
+        params: &Params,
+    ) -> &[f64] {
+        let enough = params.dro_residuals_min as usize;
         let keys = [
             format!("{}|{gpu}", mechanism.unwrap_or("none")),
             gpu.to_owned(),
@@ -80,7 +86,7 @@ impl Experience {
                 .filter_map(|key| self.residuals.get(key)?.get(&outcome))
         };
         sets()
-            .find(|set| set.len() >= MIN_POOL)
+            .find(|set| set.len() >= enough)
             .or_else(|| sets().next_back())
             .map_or(&[], Vec::as_slice)
     }
@@ -121,4 +127,54 @@ fn push_newest<T>(items: &mut Vec<T>, item: T, bound: usize) {
         items.remove(0);
     }
     items.push(item);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::validation::evidence::testing::{committed, row};
+
+    fn rows(n: usize, gpu: &str, mechanism: &str, residual: f64) -> Vec<EvidenceRow> {
+        let mut one = row(1, Vec::new());
+        one.environment.gpu_type = gpu.to_owned();
+        one.promise_residuals = OutcomeValues::absent().with(Outcome::P99TtftMs, residual);
+        one.mechanisms = vec![committed(mechanism)];
+        vec![one; n]
+    }
+
+    fn of(rows: &[EvidenceRow]) -> Experience {
+        Experience::from_rows(rows, &ServerState::default())
+    }
+
+    #[test]
+    fn the_narrowest_set_that_is_large_enough_is_used() {
+        let all = [
+            rows(20, "H100", "M_a", 0.1),
+            rows(5, "H100", "M_b", 0.2),
+            rows(3, "L40S", "M_b", 0.3),
+        ]
+        .concat();
+        let experience = of(&all);
+        let params = Params::default();
+        let n = |mechanism, gpu| {
+            let set = experience.residuals(mechanism, gpu, Outcome::P99TtftMs, &params);
+            set.len()
+        };
+        assert_eq!(n(Some("M_a"), "H100"), 20);
+        assert_eq!(n(Some("M_b"), "H100"), 25);
+        assert_eq!(n(None, "H100"), 25);
+        assert_eq!(n(Some("M_b"), "L40S"), 28);
+        assert_eq!(n(Some("M_b"), "A100"), 28);
+        let tpot = experience.residuals(None, "H100", Outcome::P99TpotMs, &params);
+        assert!(tpot.is_empty());
+    }
+
+    #[test]
+    fn sets_keep_the_newest() {
+        let oldest_first = [rows(50, "H100", "M_a", 9.0), rows(200, "H100", "M_a", 0.1)].concat();
+        let experience = of(&oldest_first);
+        let params = Params::default();
+        let set = experience.residuals(Some("M_a"), "H100", Outcome::P99TtftMs, &params);
+        assert_eq!(set, [0.1; 200]);
+    }
 }

@@ -163,12 +163,17 @@ pub enum Liveness {
 }
 
 impl Liveness {
+    /// Silence from which a host is suspect.
+    pub const SUSPECT_SECONDS: f64 = 30.0;
+    /// Silence from which a host is unreachable.
+    pub const UNREACHABLE_SECONDS: f64 = 60.0;
+
     /// Band of a silence of so many seconds.
     #[must_use]
     pub fn of_silence(seconds: f64) -> Self {
         match seconds {
-            s if s < 30.0 => Self::Alive,
-            s if s < 60.0 => Self::Suspect,
+            s if s < Self::SUSPECT_SECONDS => Self::Alive,
+            s if s < Self::UNREACHABLE_SECONDS => Self::Suspect,
             _ => Self::Unreachable,
         }
     }

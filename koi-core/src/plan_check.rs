@@ -110,6 +110,15 @@ impl CheckedPlan {
         &self.draft
     }
 
+    /// A plan that only the machine that commits it judges: for tests of that machine.
+    #[cfg(test)]
+    pub(crate) fn for_tests(draft: PlanDraft) -> Self {
+        Self {
+            draft,
+            snapshot_hash: String::new(),
+        }
+    }
+
     /// Hash of the snapshot on which it was checked; on any other it proves nothing.
     #[must_use]
     pub fn snapshot_hash(&self) -> &str {

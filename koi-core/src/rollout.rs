@@ -2,15 +2,13 @@
 //!
 //! Desired sets, endpoints and every step of a roll-out are computed from the stored state and
 //! from what agents last observed. Nothing is remembered elsewhere, so a server that restarts
-//! goes on where the old one stopped. Spec §14; reliability contract, rows H1, H2, H5, H11.
+//! goes on where the old one stopped. Tested together with both machines, in `server/tests`.
+//! Spec §14; reliability contract, rows H1, H2, H5, H11.
 
 pub mod desired;
 pub mod endpoints;
 pub mod live;
 pub mod reconcile;
-
-#[cfg(test)]
-mod tests;
 
 use serde::{Deserialize, Serialize};
 

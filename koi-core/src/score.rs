@@ -5,7 +5,6 @@
 
 pub mod dro;
 pub mod eig;
-pub mod residual_pool;
 pub mod sigma;
 pub mod switch_cost;
 pub mod tchebycheff;
@@ -15,7 +14,6 @@ pub(crate) mod vectors;
 
 pub use dro::{Band, DroInput, LimitAtRisk, ObjectiveLimit, SloRisk, slo_risk};
 pub use eig::Eig;
-pub use residual_pool::ResidualPool;
 pub use sigma::{Baseline, SigmaTerms, SigmaWeights};
 pub use switch_cost::{NotPriced, StoppedPart, SwitchCost, SwitchCostInput, switch_cost};
 pub use tchebycheff::{Exploit, TchebycheffInput, exploit};

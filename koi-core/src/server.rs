@@ -4,7 +4,9 @@
 //! a time; commands wait in a bounded queue behind it, observations never wait. Spec §18.1.
 
 mod commands;
+mod hosts;
 mod learning;
+mod messages;
 mod planning;
 
 #[cfg(test)]
@@ -13,175 +15,25 @@ mod tests;
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::catalog::Catalog;
-use crate::host::HostFacts;
-use crate::ids::{Epoch, HostId, JobId, TickId};
-use crate::job::JobSpec;
+use crate::ids::{Epoch, JobId};
 use crate::rollout::endpoints::endpoints_of;
 use crate::rollout::{
-    DesiredSet, DesiredVersion, EndpointSet, Live, ObservedState, RolloutParams, SloTally,
-    desired::desired_set, reconcile::reconcile,
+    EndpointSet, Live, RolloutParams, desired::desired_set, reconcile::reconcile,
 };
-use crate::snapshot::Snapshot;
-use crate::store::{RequestRecord, ServerState, StoreTx, TxKind};
-use crate::tick::{Phase, TickCause, TickRecord};
+use crate::store::{ServerState, StoreTx, TxKind};
 use crate::time::UtcMicros;
-use crate::violation::FieldViolation;
 
 pub use learning::Learned;
+pub use messages::{Command, CommitFailure, Effect, Input, Refusal, Reply, Ticket};
 pub use planning::PlanToCommit;
 
 /// Most commands that may wait behind the write in flight; more are told to come back.
 pub const MAX_QUEUED_COMMANDS: usize = 1024;
 
-/// Names a caller who waits for an answer. Given out by the shell.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Ticket(pub u64);
-
-/// What a caller asks for. Every command is answered exactly once.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Command {
-    /// Accept a validated job under a fresh id.
-    SubmitJob {
-        /// Fresh id.
-        id: JobId,
-        /// The job.
-        spec: Box<JobSpec>,
-        /// Idempotency key and payload hash.
-        request: RequestRecord,
-    },
-    /// End a job, by id.
-    CancelJob {
-        /// Which.
-        job: JobId,
-        /// Why.
-        reason: String,
-        /// Idempotency key and payload hash.
-        request: RequestRecord,
-    },
-    /// An agent connected.
-    HostHello {
-        /// Checked facts.
-        facts: Box<HostFacts>,
-        /// Highest version the agent has made durable.
-        highest: DesiredVersion,
-    },
-    /// Cordon or drain a host, or take both back.
-    HostPolicy {
-        /// Which.
-        host: HostId,
-        /// No new work.
-        cordoned: bool,
-        /// What runs is to leave.
-        draining: bool,
-        /// Who, why, and the idempotency key.
-        request: RequestRecord,
-    },
-    /// S0.
-    OpenTick {
-        /// Why now.
-        cause: TickCause,
-        /// Seed of the tick.
-        seed: u64,
-    },
-    /// S1 to S3: moves the phase and, with it, evidence or learning.
-    AdvanceTick {
-        /// Which tick.
-        tick: TickId,
-        /// Phase it is in.
-        from: Phase,
-        /// Phase it goes to.
-        to: Phase,
-        /// What the phase produced.
-        learned: Box<Learned>,
-    },
-    /// S6.
-    CommitPlan(Box<PlanToCommit>),
-    /// S7.
-    CloseTick {
-        /// The record as it is to be kept.
-        tick: Box<TickRecord>,
-    },
-}
-
-/// What the machine is told.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Input {
-    /// A caller asks.
-    Command(Ticket, Command),
-    /// An agent's stream opened; follows the committed hello.
-    Hello(HostId, ObservedState),
-    /// An agent sent its observed state.
-    Observed(HostId, ObservedState),
-    /// An agent said anything else.
-    Heard(HostId),
-    /// An agent's stream ended.
-    Gone(HostId),
-    /// Judged windows of the generations that serve, counted since each was ready.
-    SloTallies(BTreeMap<(JobId, crate::ids::Generation), SloTally>),
-    /// Time has passed.
-    Timer,
-    /// The write in flight is durable.
-    Committed,
-    /// The write in flight did not happen.
-    CommitFailed(CommitFailure),
-}
-
-/// Why a write did not happen.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum CommitFailure {
-    /// Another server has taken over.
-    Fenced,
-    /// The database refused it for what it found.
-    Conflict(String),
-    /// The database could not be reached in time.
-    Unavailable(String),
-}
-
-/// Why a command is not done.
-#[derive(Debug, Clone, PartialEq, thiserror::Error)]
-pub enum Refusal {
-    /// The input is wrong.
-    #[error("{} field(s) are wrong", .0.len())]
-    Invalid(Vec<FieldViolation>),
-    /// There is no such object.
-    #[error("{0} does not exist")]
-    NotFound(String),
-    /// The state does not allow it.
-    #[error("{0}")]
-    Conflict(String),
-    /// Not now; nothing has happened.
-    #[error("{0}; nothing was changed, try again")]
-    Unavailable(String),
-    /// Too much is waiting.
-    #[error("too many requests wait; try again in a second")]
-    Overloaded,
-}
-
-/// Answer to a command that was done.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Reply {
-    /// Identity of the object that was made or changed.
-    Object(String),
-    /// The frozen cluster of the tick that was opened.
-    TickOpened(Box<Snapshot>),
-    /// Done, nothing to say.
-    Done,
-}
-
-/// What the shell has to do.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Effect {
-    /// Write; answer with `Committed` or `CommitFailed`.
-    Commit(Box<StoreTx>),
-    /// Answer a caller.
-    Reply(Ticket, Result<Reply, Refusal>),
-    /// Send a host its whole desired set.
-    PushDesired(HostId, Box<DesiredSet>),
-    /// Tell gateways.
-    Publish(EndpointSet),
-    /// Another server leads: stop writing and exit.
-    StepDown,
-}
+/// Pause after a write of its own failed; the look that follows sees the newest state.
+const RETRY_SECONDS: i64 = 1;
+/// Versions of endpoint sets per epoch: they grow over restarts of the server.
+const ENDPOINT_VERSIONS: i64 = 1_000_000_000;
 
 /// What the machine needs to know of its settings.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -204,8 +56,14 @@ pub struct ServerMachine {
     in_flight: Option<InFlight>,
     queue: VecDeque<(Ticket, Command)>,
     published: BTreeMap<JobId, EndpointSet>,
+    /// Version of the newest endpoint set of any job: a name may pass from one job to another.
+    endpoint_version: i64,
     /// Set after a failed write: the database answers again at the next success.
     database_error: Option<String>,
+    /// After a failed write of its own, the machine tries the next one no earlier than this.
+    rest_until: Option<UtcMicros>,
+    /// Another server leads: nothing is written any more.
+    stepped_down: bool,
 }
 
 impl ServerMachine {
@@ -226,7 +84,10 @@ impl ServerMachine {
             in_flight: None,
             queue: VecDeque::new(),
             published: BTreeMap::new(),
+            endpoint_version: epoch.0.saturating_mul(ENDPOINT_VERSIONS),
             database_error: None,
+            rest_until: None,
+            stepped_down: false,
         }
     }
 
@@ -257,6 +118,7 @@ impl ServerMachine {
     /// One step.
     pub fn step(&mut self, now: UtcMicros, input: Input) -> Vec<Effect> {
         let mut effects = Vec::new();
+        self.live.started_at.get_or_insert(now);
         match input {
             Input::Command(ticket, command) => self.enqueue(ticket, command, &mut effects),
             Input::Hello(host, observed) => self.live.hello(host, now, observed),
@@ -266,7 +128,7 @@ impl ServerMachine {
             Input::SloTallies(tallies) => self.live.slo = tallies,
             Input::Timer => {}
             Input::Committed => self.committed(&mut effects),
-            Input::CommitFailed(failure) => self.commit_failed(failure, &mut effects),
+            Input::CommitFailed(failure) => self.commit_failed(now, failure, &mut effects),
         }
         self.start_next(now, &mut effects);
         self.outputs(&mut effects);
@@ -295,13 +157,14 @@ impl ServerMachine {
         }
     }
 
-    fn commit_failed(&mut self, failure: CommitFailure, effects: &mut Vec<Effect>) {
+    fn commit_failed(&mut self, now: UtcMicros, failure: CommitFailure, effects: &mut Vec<Effect>) {
         let Some(InFlight { answer, .. }) = self.in_flight.take() else {
             return;
         };
         let refusal = match failure {
             CommitFailure::Fenced => {
                 effects.push(Effect::StepDown);
+                self.stepped_down = true;
                 Refusal::Unavailable("another server leads".to_owned())
             }
             CommitFailure::Conflict(what) => Refusal::Conflict(what),
@@ -310,8 +173,9 @@ impl ServerMachine {
                 Refusal::Unavailable(format!("the database is away: {why}"))
             }
         };
-        if let Some((ticket, _)) = answer {
-            effects.push(Effect::Reply(ticket, Err(refusal)));
+        match answer {
+            Some((ticket, _)) => effects.push(Effect::Reply(ticket, Err(refusal))),
+            None => self.rest_until = Some(now.plus_seconds(RETRY_SECONDS)),
         }
     }
 
@@ -321,6 +185,11 @@ impl ServerMachine {
             let Some((ticket, command)) = self.queue.pop_front() else {
                 break;
             };
+            if self.stepped_down {
+                let refusal = Refusal::Unavailable("another server leads".to_owned());
+                effects.push(Effect::Reply(ticket, Err(refusal)));
+                continue;
+            }
             match self.decide(now, command) {
                 Ok(Decision {
                     tx: Some(tx),
@@ -332,13 +201,22 @@ impl ServerMachine {
                 Err(refusal) => effects.push(Effect::Reply(ticket, Err(refusal))),
             }
         }
-        if self.in_flight.is_none() {
-            let changes = reconcile(&self.state, &self.live, &self.settings.rollout, now).changes;
-            if !changes.is_empty() {
-                let tx = self.tx(now, TxKind::RolloutsAdvanced, changes);
+        let rests = self.rest_until.is_some_and(|until| now < until);
+        if self.in_flight.is_none() && !self.stepped_down && !rests {
+            self.rest_until = None;
+            if let Some(tx) = self.own_write(now) {
                 self.begin(tx, None, effects);
             }
         }
+    }
+
+    /// What the state and the agents' words ask to be written, if anything.
+    fn own_write(&self, now: UtcMicros) -> Option<StoreTx> {
+        if let Some(tx) = self.lift_over_agents(now) {
+            return Some(tx);
+        }
+        let changes = reconcile(&self.state, &self.live, &self.settings.rollout, now).changes;
+        (!changes.is_empty()).then(|| self.tx(now, TxKind::RolloutsAdvanced, changes))
     }
 
     fn begin(&mut self, tx: StoreTx, answer: Option<(Ticket, Reply)>, effects: &mut Vec<Effect>) {
@@ -382,30 +260,19 @@ impl ServerMachine {
             if before.is_some_and(|b| b.endpoints == endpoints) {
                 continue;
             }
+            self.endpoint_version = self.endpoint_version.saturating_add(1);
             let set = EndpointSet {
                 job: job.spec.name.as_str().to_owned(),
-                version: before.map_or(1, |b| b.version + 1),
+                version: self.endpoint_version,
                 served_model_name: job.spec.model.id.clone(),
                 endpoints,
             };
             self.published.insert(*id, set.clone());
             effects.push(Effect::Publish(set));
         }
-        let gone: Vec<JobId> = self
-            .published
-            .keys()
-            .filter(|id| !self.state.jobs.contains_key(id))
-            .copied()
-            .collect();
-        for id in gone {
-            if let Some(mut set) = self.published.remove(&id)
-                && !set.endpoints.is_empty()
-            {
-                set.endpoints.clear();
-                set.version += 1;
-                effects.push(Effect::Publish(set));
-            }
-        }
+        // A job is forgotten after it finished, and a finished one has no endpoints.
+        let jobs = &self.state.jobs;
+        self.published.retain(|id, _| jobs.contains_key(id));
     }
 }
 

@@ -41,6 +41,8 @@ pub struct Snapshot {
     pub state: ServerState,
     /// How long each agent has been silent; a host that is not named never connected.
     pub liveness: BTreeMap<HostId, Liveness>,
+    /// Seconds since each known agent's last word, at least since the server's start.
+    pub silence_s: BTreeMap<HostId, f64>,
     /// What stored evidence says; filled by S1.
     pub experience: crate::experience::Experience,
     /// What was measured; filled by S1.
@@ -74,6 +76,16 @@ impl Snapshot {
         !host.cordoned
             && host.draining_since.is_none()
             && self.liveness.get(&host.facts.host) == Some(&Liveness::Alive)
+    }
+
+    /// Seconds since a host's last word; 0 where nothing is known of a silence.
+    #[must_use]
+    pub fn silence_of(&self, host: &HostId) -> f64 {
+        let banded = match self.liveness.get(host) {
+            Some(Liveness::Unreachable) => Liveness::UNREACHABLE_SECONDS,
+            Some(Liveness::Alive | Liveness::Suspect) | None => 0.0,
+        };
+        self.silence_s.get(host).map_or(banded, |s| s.max(banded))
     }
 
     /// Devices that some replica has reserved.

@@ -11,7 +11,7 @@ pub mod update_table;
 
 pub use cusum::{Cusum, Verdict, cusum};
 pub use evidence::{
-    EvidenceRow, Exercise, MechanismVerdict, Promise, RankValidationInput, VariableVerdict,
+    EvidenceRow, Exercise, MechanismVerdict, RankValidationInput, Stamp, VariableVerdict,
     validate_rank,
 };
 pub use icp::Icp;

@@ -1,9 +1,13 @@
 //! One replica on its host: stages, starts and back-off.
 
-use super::{AgentParams, phase_of};
+use super::AgentParams;
 use crate::ids::ReplicaId;
-use crate::rollout::ObservedReplica;
+use crate::rollout::{ObservedPhase, ObservedReplica};
 use crate::time::UtcMicros;
+
+/// Start of the wait for the first token of a replica that was found running, until the first step
+/// says what time it is.
+const ADOPTED: UtcMicros = UtcMicros(i64::MAX);
 
 /// Where a replica stands on its host.
 #[derive(Debug, Clone, PartialEq)]
@@ -52,6 +56,11 @@ pub struct LocalReplica {
     pub id: ReplicaId,
     pub(super) stage: Stage,
     pub(super) in_flight: Option<u64>,
+    /// True from asking for a launch to its answer: until then nobody knows what there is to stop,
+    /// and whatever is heard belongs to an earlier life.
+    pub(super) launch_pending: bool,
+    /// Devices it was given; `None` when it was found running and nobody knows.
+    pub(super) gpu_uuids: Option<Vec<String>>,
     /// Port it listens on.
     pub port: Option<u16>,
     /// First failure's words of the current run of failures.
@@ -68,6 +77,8 @@ impl LocalReplica {
             id,
             stage: Stage::Pending { not_before: now },
             in_flight: None,
+            launch_pending: false,
+            gpu_uuids: None,
             port: None,
             reason: String::new(),
             starts: Vec::new(),
@@ -81,15 +92,34 @@ impl LocalReplica {
     #[must_use]
     pub fn adopted(id: ReplicaId, port: u16, engine_version: String, args: Vec<String>) -> Self {
         Self {
-            stage: Stage::Launching {
-                since: UtcMicros(i64::MAX),
-            },
+            stage: Stage::Launching { since: ADOPTED },
             port: Some(port),
             n_starts: 1,
             engine_version,
             engine_args: args,
             ..Self::pending(id, UtcMicros(0))
         }
+    }
+
+    /// From now on a replica that was found running is waited for like any other.
+    pub(super) fn wait_from(&mut self, now: UtcMicros) {
+        if self.stage == (Stage::Launching { since: ADOPTED }) {
+            self.stage = Stage::Launching { since: now };
+        }
+    }
+
+    /// True while a process of it may hold one of these devices.
+    pub(super) fn may_hold(&self, gpu_uuids: &[String]) -> bool {
+        let gone = match self.stage {
+            Stage::Pending { .. } | Stage::Backoff { .. } | Stage::Failed | Stage::Stopped => true,
+            Stage::Launching { .. }
+            | Stage::Ready
+            | Stage::Draining { .. }
+            | Stage::Stopping
+            | Stage::Proving { .. } => false,
+        };
+        let own = self.gpu_uuids.as_ref();
+        !gone && own.is_none_or(|own| own.iter().any(|uuid| gpu_uuids.contains(uuid)))
     }
 
     /// True while an engine process is expected to exist.
@@ -136,7 +166,8 @@ impl LocalReplica {
         let window = f64::from(params.starts_window_s);
         self.starts.retain(|at| now.seconds_since(*at) < window);
         self.starts.push(now);
-        self.n_starts += 1;
+        self.n_starts = self.n_starts.saturating_add(1);
+        self.launch_pending = true;
         self.port = None;
         self.in_flight = None;
         self.stage = Stage::Launching { since: now };
@@ -149,6 +180,7 @@ impl LocalReplica {
         engine_version: String,
         engine_args: Vec<String>,
     ) {
+        self.launch_pending = false;
         if matches!(self.stage, Stage::Launching { .. }) {
             self.stage = Stage::Launching { since: now };
         }
@@ -157,42 +189,52 @@ impl LocalReplica {
         self.engine_args = engine_args;
     }
 
-    pub(super) fn launch_failed(
-        &mut self,
-        now: UtcMicros,
-        reason: String,
-        fatal: bool,
-        params: &AgentParams,
-    ) {
-        self.note(reason);
-        if fatal {
-            self.stage = Stage::Failed
-        } else {
-            self.back_off(now, params)
-        }
-    }
-
-    pub(super) fn ready(&mut self, _now: UtcMicros) {
-        if matches!(self.stage, Stage::Launching { .. }) {
-            self.stage = Stage::Ready;
-            self.reason.clear();
-        }
-    }
-
-    /// The process is gone: expected while stopping, a crash otherwise.
-    pub(super) fn exited(&mut self, reason: String) {
+    /// No process came up. What it may have left is looked for before the next start.
+    pub(super) fn launch_failed(&mut self, reason: String, fatal: bool) {
+        self.launch_pending = false;
         match self.stage {
-            Stage::Stopping | Stage::Draining { .. } => self.stage = Stage::Stopping,
-            Stage::Launching { .. } | Stage::Ready => {
+            Stage::Launching { .. } => {
                 self.note(reason);
-                self.stage = Stage::Proving { give_up: false };
+                self.stage = Stage::Proving { give_up: fatal };
             }
+            Stage::Draining { .. } => self.stage = Stage::Stopping,
             Stage::Pending { .. }
+            | Stage::Ready
+            | Stage::Stopping
             | Stage::Proving { .. }
             | Stage::Backoff { .. }
             | Stage::Failed
             | Stage::Stopped => {}
         }
+    }
+
+    pub(super) fn ready(&mut self) {
+        if matches!(self.stage, Stage::Launching { .. }) && !self.launch_pending {
+            self.stage = Stage::Ready;
+            self.reason.clear();
+        }
+    }
+
+    /// The process is gone: expected while stopping, a crash otherwise. True when that was news
+    /// and what is left has to be looked for.
+    pub(super) fn exited(&mut self, reason: String) -> bool {
+        if self.launch_pending {
+            return false;
+        }
+        match self.stage {
+            Stage::Draining { .. } => self.stage = Stage::Stopping,
+            Stage::Launching { .. } | Stage::Ready => {
+                self.note(reason);
+                self.stage = Stage::Proving { give_up: false };
+            }
+            Stage::Pending { .. }
+            | Stage::Stopping
+            | Stage::Proving { .. }
+            | Stage::Backoff { .. }
+            | Stage::Failed
+            | Stage::Stopped => return false,
+        }
+        true
     }
 
     pub(super) fn give_up(&mut self, reason: &str) {
@@ -224,6 +266,8 @@ impl LocalReplica {
     }
 
     fn back_off(&mut self, now: UtcMicros, params: &AgentParams) {
+        let window = f64::from(params.starts_window_s);
+        self.starts.retain(|at| now.seconds_since(*at) < window);
         let recent = self.starts.len();
         if recent >= params.max_starts as usize {
             self.stage = Stage::Failed;
@@ -240,5 +284,17 @@ impl LocalReplica {
         self.stage = Stage::Backoff {
             until: now.plus_seconds(i64::from(wait)),
         };
+    }
+}
+
+/// Phase the server sees for a stage.
+const fn phase_of(stage: &Stage) -> ObservedPhase {
+    match stage {
+        Stage::Pending { .. } | Stage::Launching { .. } => ObservedPhase::Launching,
+        Stage::Ready => ObservedPhase::Ready,
+        Stage::Draining { .. } | Stage::Stopping => ObservedPhase::Draining,
+        Stage::Proving { give_up: false } | Stage::Backoff { .. } => ObservedPhase::Backoff,
+        Stage::Proving { give_up: true } | Stage::Failed => ObservedPhase::Failed,
+        Stage::Stopped => ObservedPhase::Stopped,
     }
 }

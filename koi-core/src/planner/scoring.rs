@@ -120,7 +120,12 @@ impl Scorer<'_> {
         let at_risk = |limit: &crate::score::ObjectiveLimit| LimitAtRisk {
             limit: *limit,
             predicted: forecast.outcomes.get(limit.outcome),
-            residuals: experience.residuals(scope.mechanism, scope.gpu_type, limit.outcome),
+            residuals: experience.residuals(
+                scope.mechanism,
+                scope.gpu_type,
+                limit.outcome,
+                self.context.params,
+            ),
         };
         let limits: Vec<LimitAtRisk<'_>> = view.limits.iter().map(at_risk).collect();
         slo_risk(
@@ -223,7 +228,8 @@ impl Scorer<'_> {
     ) -> BTreeMap<Outcome, Band> {
         let of = |(outcome, predicted): (Outcome, f64)| {
             let experience = &self.snapshot.experience;
-            let residuals = experience.residuals(scope.mechanism, scope.gpu_type, outcome);
+            let params = self.context.params;
+            let residuals = experience.residuals(scope.mechanism, scope.gpu_type, outcome, params);
             let radius = self.snapshot.state.slow.dro_radius;
             let input = DroInput::of(outcome, predicted, residuals, radius);
             (outcome, band(&input, self.context.params))

@@ -14,8 +14,6 @@ use crate::store::{JobRecord, JobState, ReplicaPhase, ReplicaRecord, ReplicaRole
 const BRAKE_SHARE: f64 = 0.30;
 /// Fewest silent hosts that make a mass disconnect.
 const BRAKE_HOSTS_MIN: usize = 2;
-/// Silence after which [`Liveness::Unreachable`] begins; the band says nothing finer.
-const UNREACHABLE_SECONDS: u32 = 60;
 
 /// Why a running job's ladder must change whether or not it pays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,7 +70,7 @@ impl Standing {
 pub fn is_braked(snapshot: &Snapshot) -> bool {
     let known = snapshot.state.hosts.keys();
     let silent = known
-        .filter(|h| snapshot.liveness.get(h) == Some(&Liveness::Unreachable))
+        .filter(|h| snapshot.silence_of(h) >= Liveness::UNREACHABLE_SECONDS)
         .count();
     silent >= BRAKE_HOSTS_MIN && silent as f64 > BRAKE_SHARE * snapshot.state.hosts.len() as f64
 }
@@ -146,10 +144,12 @@ fn is_lost(snapshot: &Snapshot, job: &JobRecord, replica: &ReplicaRecord) -> boo
     if !snapshot.state.hosts.contains_key(&replica.host) {
         return true;
     }
-    let is_silent = snapshot.liveness.get(&replica.host) == Some(&Liveness::Unreachable);
     let may_replace = match job.spec.on_disconnect {
         OnDisconnect::KeepServing => false,
-        OnDisconnect::ReplaceAfter { seconds } => seconds <= UNREACHABLE_SECONDS,
+        OnDisconnect::ReplaceAfter { seconds } => {
+            let longest = f64::from(seconds).max(Liveness::UNREACHABLE_SECONDS);
+            snapshot.silence_of(&replica.host) >= longest
+        }
     };
-    is_silent && may_replace && !is_braked(snapshot)
+    may_replace && !is_braked(snapshot)
 }

@@ -157,6 +157,7 @@ impl World {
                 catalog_hash: Catalog::embedded().hash().to_owned(),
                 state,
                 liveness: BTreeMap::new(),
+                silence_s: BTreeMap::new(),
                 experience: crate::experience::Experience::default(),
                 measured: BTreeMap::new(),
             },

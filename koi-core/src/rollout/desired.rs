@@ -80,8 +80,8 @@ pub fn ladder_of<'a>(job: &'a JobRecord, replica: &ReplicaRecord) -> Option<&'a 
 
 /// Desired set of a host from the stored state.
 ///
-/// A replica whose ladder is no longer known (its generation was replaced) can only be draining;
-/// it is carried with empty launch facts, because nothing will be launched for it.
+/// A replica whose ladder is no longer known (its generation was replaced) is on its way out; it is
+/// carried without arguments, and an agent launches nothing without them.
 #[must_use]
 pub fn desired_set(
     state: &ServerState,
@@ -114,7 +114,10 @@ fn desired_replica(
     params: &RolloutParams,
 ) -> Option<DesiredReplica> {
     let job = state.jobs.get(&replica.job)?;
+    let ladder = ladder_of(job, replica);
     let mode = match replica.role {
+        // Its job was cancelled a moment ago: nothing new is started for it.
+        ReplicaRole::Serve if ladder.is_none() => ReplicaMode::Drain,
         ReplicaRole::Serve | ReplicaRole::Withdrawn { .. } => ReplicaMode::Serve,
         ReplicaRole::Drain { .. } => ReplicaMode::Drain,
     };
@@ -124,7 +127,7 @@ fn desired_replica(
         .iter()
         .find(|e| e.engine == job.spec.engine)
         .map_or_else(String::new, |e| e.version.clone());
-    let engine_args = ladder_of(job, replica)
+    let engine_args = ladder
         .and_then(|l| l.ladder.ranks.get(replica.id.rank as usize))
         .and_then(|rank| engine_args(catalog, &rank.configuration, &engine_version).ok())
         .unwrap_or_default();

@@ -33,11 +33,11 @@ pub struct EndpointSet {
     pub endpoints: Vec<PublishedEndpoint>,
 }
 
-/// Endpoints of one job. The agent's newest word wins over the stored phase, so a dead engine
+/// Endpoints of one job; none once it is finished. The agent's newest word wins over the stored phase, so a dead engine
 /// disappears even while the database is away; a silent host's replicas stay, presumed serving.
 #[must_use]
 pub fn endpoints_of(state: &ServerState, live: &Live, job: JobId) -> Vec<PublishedEndpoint> {
-    let Some(record) = state.jobs.get(&job) else {
+    let Some(record) = state.jobs.get(&job).filter(|j| !j.state.is_finished()) else {
         return Vec::new();
     };
     let ready: Vec<_> = state

@@ -132,6 +132,8 @@ impl SloTally {
 /// Everything heard since the server started.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Live {
+    /// First step of this server: a host that was not heard since has been silent at least so long.
+    pub started_at: Option<UtcMicros>,
     /// Hosts that said hello.
     pub hosts: BTreeMap<HostId, LiveHost>,
     /// Judged windows by generation since it was ready; the canary's verdict.
@@ -181,6 +183,32 @@ impl Live {
     #[must_use]
     pub fn replica(&self, host: &HostId, id: &ReplicaId) -> Option<&ObservedReplica> {
         self.hosts.get(host)?.replicas.get(id)
+    }
+
+    /// True when the agent's own word, not older than a minute, is that it serves.
+    #[must_use]
+    pub fn serves(&self, host: &HostId, id: &ReplicaId, now: UtcMicros) -> bool {
+        let Some(live) = self.hosts.get(host) else {
+            return false;
+        };
+        let silence = now.seconds_since(live.heard_at);
+        let seen = live.replicas.get(id);
+        Liveness::of_silence(silence) != Liveness::Unreachable
+            && seen.is_some_and(|r| r.phase == ObservedPhase::Ready)
+    }
+
+    /// Seconds since the last word of every host that was heard, and since this server's start
+    /// of every other known one.
+    #[must_use]
+    pub fn silence_s<'a>(
+        &self,
+        known: impl Iterator<Item = &'a HostId>,
+        now: UtcMicros,
+    ) -> BTreeMap<HostId, f64> {
+        let heard = |id: &HostId| self.hosts.get(id).map(|h| h.heard_at).or(self.started_at);
+        known
+            .filter_map(|id| Some((id.clone(), now.seconds_since(heard(id)?).max(0.0))))
+            .collect()
     }
 
     /// Silence band of every host that was heard.

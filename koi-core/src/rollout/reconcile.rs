@@ -3,20 +3,27 @@
 //! Level-triggered: it compares what is with what is stored, so a lost message, a failed write or
 //! a restarted server costs a round, never an update.
 
+mod replicas;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::RolloutParams;
-use super::live::{Live, ObservedPhase, ObservedReplica};
-use crate::ids::{Generation, HostId};
+use super::live::Live;
+use crate::ids::{Generation, HostId, JobId, JobName, ReplicaId};
 use crate::job::Slo;
 use crate::store::{
-    Change, Endpoint, JobRecord, JobState, ReplicaPhase, ReplicaRecord, ReplicaRole, Rollout,
-    RolloutKind, ServerState,
+    Change, JobRecord, JobState, ReplicaPhase, ReplicaRecord, ReplicaRole, Rollout, RolloutKind,
+    ServerState,
 };
 use crate::time::UtcMicros;
 
 /// Smallest share of judged windows inside the SLO for a canary to be promoted.
 const CANARY_PASS_SHARE: f64 = 0.5;
+
+/// An agent that speaks of generations further ahead than this is not believed.
+const MAX_GENERATION_LIFT: u32 = 1_000_000;
+/// Most characters of an agent's words that are stored.
+const MAX_REASON: usize = 1000;
 
 /// Everything one look decided.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -43,14 +50,24 @@ pub fn reconcile(
     }
 }
 
+fn failure(replica: &ReplicaRecord) -> Option<(&ReplicaId, &str)> {
+    match &replica.phase {
+        ReplicaPhase::Failed { reason } => Some((&replica.id, reason)),
+        ReplicaPhase::Launching | ReplicaPhase::Ready => None,
+    }
+}
+
 struct Look<'a> {
     state: &'a ServerState,
     live: &'a Live,
     params: &'a RolloutParams,
     now: UtcMicros,
-    replicas: BTreeMap<crate::ids::ReplicaId, ReplicaRecord>,
-    released: BTreeSet<crate::ids::ReplicaId>,
-    jobs: BTreeMap<crate::ids::JobId, JobRecord>,
+    of_job: BTreeMap<JobId, Vec<&'a ReplicaRecord>>,
+    /// Highest generation that any agent speaks of, by the job's name.
+    spoken_of: BTreeMap<&'a JobName, Generation>,
+    replicas: BTreeMap<ReplicaId, ReplicaRecord>,
+    released: BTreeSet<ReplicaId>,
+    jobs: BTreeMap<JobId, JobRecord>,
     touched: BTreeSet<HostId>,
 }
 
@@ -61,11 +78,22 @@ impl<'a> Look<'a> {
         params: &'a RolloutParams,
         now: UtcMicros,
     ) -> Self {
+        let mut of_job: BTreeMap<JobId, Vec<&ReplicaRecord>> = BTreeMap::new();
+        for replica in state.replicas.values() {
+            of_job.entry(replica.job).or_default().push(replica);
+        }
+        let mut spoken_of: BTreeMap<&JobName, Generation> = BTreeMap::new();
+        for id in live.hosts.values().flat_map(|h| h.replicas.keys()) {
+            let highest = spoken_of.entry(&id.job).or_default();
+            *highest = id.generation.max(*highest);
+        }
         Self {
             state,
             live,
             params,
             now,
+            of_job,
+            spoken_of,
             replicas: BTreeMap::new(),
             released: BTreeSet::new(),
             jobs: BTreeMap::new(),
@@ -79,85 +107,13 @@ impl<'a> Look<'a> {
     }
 
     fn of_generation(&self, job: &JobRecord, generation: Generation) -> Vec<ReplicaRecord> {
-        self.state
-            .replicas_of(job.id)
+        self.of_job
+            .get(&job.id)
+            .into_iter()
+            .flatten()
             .filter(|r| r.id.generation == generation && !self.released.contains(&r.id))
             .map(|r| self.current(r).clone())
             .collect()
-    }
-
-    fn replicas(&mut self) {
-        for replica in self.state.replicas.values() {
-            self.withdraw_or_drain(replica);
-            if let Some(seen) = self.live.replica(&replica.host, &replica.id) {
-                self.observe(replica, seen);
-            }
-        }
-    }
-
-    /// Withdrawn long enough: clients have noticed, drain.
-    fn withdraw_or_drain(&mut self, replica: &ReplicaRecord) {
-        if let ReplicaRole::Withdrawn { since } = replica.role
-            && self.now.seconds_since(since) >= f64::from(self.params.withdraw_s)
-        {
-            self.set_role(replica, ReplicaRole::Drain { since: self.now });
-        }
-    }
-
-    fn set_role(&mut self, replica: &ReplicaRecord, role: ReplicaRole) {
-        let mut record = self.current(replica).clone();
-        record.role = role;
-        if !matches!(role, ReplicaRole::Withdrawn { .. }) {
-            self.touched.insert(record.host.clone());
-        }
-        self.replicas.insert(record.id.clone(), record);
-    }
-
-    fn observe(&mut self, replica: &ReplicaRecord, seen: &ObservedReplica) {
-        let draining = matches!(self.current(replica).role, ReplicaRole::Drain { .. });
-        if draining && seen.phase == ObservedPhase::Stopped && seen.exit_proven {
-            self.released.insert(replica.id.clone());
-            self.replicas.remove(&replica.id);
-            self.touched.insert(replica.host.clone());
-            return;
-        }
-        let phase = match seen.phase {
-            ObservedPhase::Ready => ReplicaPhase::Ready,
-            ObservedPhase::Failed => ReplicaPhase::Failed {
-                reason: seen.reason.clone(),
-            },
-            ObservedPhase::Launching | ObservedPhase::Backoff => ReplicaPhase::Launching,
-            ObservedPhase::Draining | ObservedPhase::Stopped => replica.phase.clone(),
-        };
-        let endpoint = seen
-            .port
-            .filter(|_| phase == ReplicaPhase::Ready)
-            .map(|port| Endpoint {
-                address: self.address(&replica.host),
-                port,
-            });
-        let mut record = self.current(replica).clone();
-        if record.phase == phase
-            && record.n_starts == seen.n_starts
-            && (endpoint.is_none() || record.endpoint == endpoint)
-        {
-            return;
-        }
-        if phase == ReplicaPhase::Ready && record.ready_at.is_none() {
-            record.ready_at = Some(self.now);
-        }
-        record.phase = phase;
-        record.n_starts = seen.n_starts;
-        record.endpoint = endpoint.or(record.endpoint);
-        self.replicas.insert(record.id.clone(), record);
-    }
-
-    fn address(&self, host: &HostId) -> String {
-        self.state
-            .hosts
-            .get(host)
-            .map(|h| h.facts.address.clone())
-            .unwrap_or_default()
     }
 
     fn job(&mut self, job: &JobRecord) {
@@ -165,6 +121,7 @@ impl<'a> Look<'a> {
             self.withdraw_all(job, |_| true);
             return;
         }
+        self.lift_generation(job);
         if let Slo::Batch {
             total_token_budget, ..
         } = job.spec.slo
@@ -176,6 +133,16 @@ impl<'a> Look<'a> {
         match &job.rollout {
             Some(rollout) => self.rollout(job, rollout),
             None => self.active_losses(job),
+        }
+    }
+
+    /// Agents may know generations that this database lost (a restored backup, an earlier job of
+    /// the name): their ids are never given out again.
+    fn lift_generation(&mut self, job: &JobRecord) {
+        let ceiling = job.last_generation.0.saturating_add(MAX_GENERATION_LIFT);
+        let highest = self.spoken_of.get(&job.spec.name).copied();
+        if let Some(highest) = highest.filter(|g| *g > job.last_generation && g.0 <= ceiling) {
+            self.put_job(job, |j| j.last_generation = highest);
         }
     }
 
@@ -191,20 +158,19 @@ impl<'a> Look<'a> {
 
     /// Takes replicas out: published ones are withdrawn first, others drain at once.
     fn withdraw_all(&mut self, job: &JobRecord, which: impl Fn(Generation) -> bool) {
-        let serving: Vec<_> = self
-            .state
-            .replicas_of(job.id)
+        let own = self.of_job.get(&job.id).into_iter().flatten();
+        let serving: Vec<_> = own
             .filter(|r| which(r.id.generation) && !self.released.contains(&r.id))
             .filter(|r| self.current(r).role == ReplicaRole::Serve)
-            .cloned()
+            .copied()
             .collect();
         for replica in serving {
-            let role = if self.current(&replica).phase == ReplicaPhase::Ready {
+            let role = if self.current(replica).phase == ReplicaPhase::Ready {
                 ReplicaRole::Withdrawn { since: self.now }
             } else {
                 ReplicaRole::Drain { since: self.now }
             };
-            self.set_role(&replica, role);
+            self.set_role(replica, role);
         }
     }
 
@@ -219,37 +185,53 @@ impl<'a> Look<'a> {
     }
 
     fn rollout(&mut self, job: &JobRecord, rollout: &Rollout) {
-        let target = rollout.target.generation;
-        let replicas = self.of_generation(job, target);
-        let failed = replicas.iter().find_map(|r| match &r.phase {
-            ReplicaPhase::Failed { reason } => Some(format!("{} failed: {reason}", r.id)),
-            ReplicaPhase::Launching | ReplicaPhase::Ready => None,
-        });
-        let all_ready =
-            !replicas.is_empty() && replicas.iter().all(|r| r.phase == ReplicaPhase::Ready);
-        match (failed, rollout.ready_at, all_ready) {
-            (Some(reason), _, _) => self.revert(job, rollout, &reason),
-            (None, None, true) if rollout.kind == RolloutKind::Place => self.promote(job, rollout),
-            (None, None, true) => {
-                let now = self.now;
-                self.put_job(job, |j| {
-                    if let Some(r) = &mut j.rollout {
-                        r.ready_at = Some(now);
-                    }
-                });
-            }
-            (None, None, false) if self.now > rollout.deadline => {
+        let replicas = self.of_generation(job, rollout.target.generation);
+        if let Some((id, reason)) = replicas.iter().find_map(failure) {
+            self.revert(job, rollout, &format!("{id} failed: {reason}"));
+            return;
+        }
+        // The stored phase may be an old word: a generation is only let in on a fresh one.
+        let all_serve = !replicas.is_empty()
+            && replicas.iter().all(|r| {
+                r.phase == ReplicaPhase::Ready && self.live.serves(&r.host, &r.id, self.now)
+            });
+        match rollout.ready_at {
+            None if all_serve && rollout.kind == RolloutKind::Place => self.promote(job, rollout),
+            None if all_serve => self.start_canary_window(job),
+            None if self.now > rollout.deadline => {
                 self.revert(job, rollout, "not ready by its deadline");
             }
-            (None, Some(ready_at), _) => self.judge(job, rollout, ready_at),
-            (None, None, false) => {}
+            None => {}
+            Some(ready_at) => self.judge(job, rollout, ready_at, all_serve),
         }
+    }
+
+    fn start_canary_window(&mut self, job: &JobRecord) {
+        let now = self.now;
+        self.put_job(job, |j| {
+            if let Some(r) = &mut j.rollout {
+                r.ready_at = Some(now);
+            }
+        });
     }
 
     /// The canary's verdict once its window is over: the SLO rule over the windows that could be
     /// judged, against the old generation's own share; without load there is nothing against it.
-    fn judge(&mut self, job: &JobRecord, rollout: &Rollout, ready_at: UtcMicros) {
-        if self.now.seconds_since(ready_at) < f64::from(self.params.canary_window_s) {
+    fn judge(&mut self, job: &JobRecord, rollout: &Rollout, ready_at: UtcMicros, all_serve: bool) {
+        let window = f64::from(self.params.canary_window_s);
+        let open_for = self.now.seconds_since(ready_at);
+        if open_for < window {
+            return;
+        }
+        if !all_serve {
+            // It crashed or fell silent after it was ready; it has one more start's time.
+            if open_for > window + f64::from(self.params.start_deadline_s) {
+                self.revert(
+                    job,
+                    rollout,
+                    "ready once, not at the end of its canary window",
+                );
+            }
             return;
         }
         let share = |generation: Generation| {
@@ -288,10 +270,10 @@ impl<'a> Look<'a> {
 
     fn revert(&mut self, job: &JobRecord, rollout: &Rollout, reason: &str) {
         let target = rollout.target.generation;
-        let reason = reason.chars().take(1000).collect::<String>();
+        let reason = reason.chars().take(MAX_REASON).collect::<String>();
         self.put_job(job, |j| {
             j.rollout = None;
-            j.recent_failures += 1;
+            j.recent_failures = j.recent_failures.saturating_add(1);
             j.note = Some(format!("generation {target} was reverted: {reason}"));
             if j.active.is_none() {
                 j.state = JobState::LaunchFailed { reason };

@@ -6,39 +6,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::params::Params;
 
-/// How long a new replica takes until it serves.
-///
-/// # Formula
-/// image bytes / image rate + weight bytes / weight rate + KV initialisation + warm-up
-///
-/// # Units
-/// Bytes, bytes per second, seconds; a rate of 0 or less counts as already local.
-#[must_use]
-pub fn cold_start_seconds(start: &ColdStart) -> f64 {
-    let pull = |bytes: f64, rate: f64| if rate > 0.0 { bytes / rate } else { 0.0 };
-    pull(start.image_bytes, start.image_bytes_per_second)
-        + pull(start.weight_bytes, start.weight_bytes_per_second)
-        + start.kv_init_seconds
-        + start.warm_up_seconds
-}
-
-/// What a new replica must fetch and do before it serves.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
-pub struct ColdStart {
-    /// Container image still to pull; 0 when it is on the host.
-    pub image_bytes: f64,
-    /// Rate of that pull.
-    pub image_bytes_per_second: f64,
-    /// Weights to load.
-    pub weight_bytes: f64,
-    /// Rate of that load: network when the weights are not on the host, disk else.
-    pub weight_bytes_per_second: f64,
-    /// Profiling and allocation of the KV pool.
-    pub kv_init_seconds: f64,
-    /// Graph capture and first requests.
-    pub warm_up_seconds: f64,
-}
-
 /// The part of the running ladder that a change stops.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct StoppedPart {
@@ -202,18 +169,5 @@ mod tests {
             ..free
         };
         assert!(switch_cost(&nan, &Params::default()).is_err());
-    }
-
-    #[test]
-    fn cold_start_adds_what_is_left_to_do() {
-        let start = ColdStart {
-            image_bytes: 1e9,
-            image_bytes_per_second: 1e8,
-            weight_bytes: 2e9,
-            weight_bytes_per_second: 0.0,
-            kv_init_seconds: 5.0,
-            warm_up_seconds: 7.0,
-        };
-        assert!((cold_start_seconds(&start) - 22.0).abs() < 1e-12);
     }
 }

@@ -1,10 +1,8 @@
 //! What each command writes.
 
 use super::{Command, Decision, Refusal, Reply, ServerMachine};
-use crate::host::{HostFacts, HostRecord};
-use crate::ids::{Generation, HostId, JobId, TickId};
+use crate::ids::{Generation, HostId, JobId, JobName, TickId};
 use crate::job::JobSpec;
-use crate::rollout::DesiredVersion;
 use crate::snapshot::Snapshot;
 use crate::store::{
     AuditRecord, Change, Expect, JobRecord, JobState, RequestRecord, StoreTx, TxKind,
@@ -21,14 +19,14 @@ impl ServerMachine {
                 reason,
                 request,
             } => self.cancel(now, job, &reason, request),
-            Command::HostHello { facts, highest } => Ok(self.host_hello(now, *facts, highest)),
+            Command::HostHello { facts, highest } => self.host_hello(now, *facts, highest),
             Command::HostPolicy {
                 host,
                 cordoned,
                 draining,
                 request,
             } => self.host_policy(now, &host, cordoned, draining, request),
-            Command::OpenTick { cause, seed } => self.open_tick(now, cause, seed),
+            Command::OpenTick { cause, seed } => Ok(self.open_tick(now, cause, seed)),
             Command::AdvanceTick {
                 tick,
                 from,
@@ -53,12 +51,13 @@ impl ServerMachine {
                 spec.name, twin.id
             )));
         }
+        let spec_name = spec.name.clone();
         let job = JobRecord {
             id,
             spec,
             state: JobState::Waiting,
             submitted_at: now,
-            last_generation: Generation(0),
+            last_generation: self.last_generation_of(&spec_name),
             active: None,
             rollout: None,
             note: None,
@@ -82,6 +81,16 @@ impl ServerMachine {
             tx: Some(tx),
             reply: Reply::Object(object),
         })
+    }
+
+    /// Highest generation given out under this name by a job that still holds replicas: their ids
+    /// are not given out again.
+    fn last_generation_of(&self, name: &JobName) -> Generation {
+        let twins = self.state.jobs.values().filter(|j| j.spec.name == *name);
+        twins
+            .map(|j| j.last_generation)
+            .max()
+            .unwrap_or(Generation(0))
     }
 
     fn cancel(
@@ -123,39 +132,6 @@ impl ServerMachine {
         })
     }
 
-    /// A hello writes only when it says something new. An agent that has seen a higher version
-    /// than the database (a restored backup) lifts the host's generation above it.
-    fn host_hello(&self, now: UtcMicros, facts: HostFacts, highest: DesiredVersion) -> Decision {
-        let object = facts.host.as_str().to_owned();
-        let known = self.state.hosts.get(&facts.host);
-        let ahead = known.is_none_or(|k| {
-            k.generation < highest.host_generation
-                || (self.state.epoch, self.state.plan_seq) < (highest.epoch, highest.plan_seq)
-        });
-        let changed = known.is_none_or(|k| k.facts != facts);
-        if !ahead && !changed {
-            return Decision {
-                tx: None,
-                reply: Reply::Object(object),
-            };
-        }
-        let generation = known.map_or(highest.host_generation, |k| {
-            k.generation.max(highest.host_generation)
-        });
-        let record = HostRecord {
-            facts,
-            cordoned: known.is_some_and(|k| k.cordoned),
-            draining_since: known.and_then(|k| k.draining_since),
-            generation: generation.next(),
-            first_seen: known.map_or(now, |k| k.first_seen),
-        };
-        let tx = self.tx(now, TxKind::HostSeen, vec![Change::Host(Box::new(record))]);
-        Decision {
-            tx: Some(tx),
-            reply: Reply::Object(object),
-        }
-    }
-
     fn host_policy(
         &self,
         now: UtcMicros,
@@ -192,19 +168,18 @@ impl ServerMachine {
         })
     }
 
-    /// Opens the next tick. One that a dead server left open is closed as keep-all first.
-    fn open_tick(&self, now: UtcMicros, cause: TickCause, seed: u64) -> Result<Decision, Refusal> {
+    /// Opens the next tick. One that was left open (its server died, its task panicked, its end
+    /// could not be written) is closed first: nothing can be written for it any more.
+    fn open_tick(&self, now: UtcMicros, cause: TickCause, seed: u64) -> Decision {
         let mut changes = Vec::new();
         if let Some(open) = self.state.tick.as_ref().filter(|t| t.closed_at.is_none()) {
-            if open.epoch == self.state.epoch {
-                return Err(Refusal::Conflict(format!(
-                    "tick {} is still running",
-                    open.id
-                )));
-            }
             let mut closed = open.clone();
-            closed.failure = Some(format!("the server stopped in {}", open.phase.code()));
-            closed.phase = Phase::Exit { keep_all: true };
+            let why = || format!("left open in {}", open.phase.code());
+            closed.failure.get_or_insert_with(why);
+            // A plan that was committed stands.
+            closed.phase = Phase::Exit {
+                keep_all: open.plan_seq.is_none(),
+            };
             closed.closed_at = Some(now);
             changes.push(Change::Tick(Box::new(closed)));
         }
@@ -225,10 +200,10 @@ impl ServerMachine {
         changes.push(Change::Tick(Box::new(record.clone())));
         let snapshot = self.snapshot(now, record, seed);
         let tx = self.tx(now, TxKind::TickOpened, changes);
-        Ok(Decision {
+        Decision {
             tx: Some(tx),
             reply: Reply::TickOpened(Box::new(snapshot)),
-        })
+        }
     }
 
     fn snapshot(&self, now: UtcMicros, tick: TickRecord, seed: u64) -> Snapshot {
@@ -242,6 +217,7 @@ impl ServerMachine {
             catalog_hash: self.catalog.hash().to_owned(),
             state,
             liveness: self.live.liveness(now),
+            silence_s: self.live.silence_s(self.state.hosts.keys(), now),
             experience: crate::experience::Experience::default(),
             measured: std::collections::BTreeMap::new(),
         }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::{Decision, Refusal, Reply, ServerMachine};
 use crate::ids::HostId;
 use crate::ladder::CommittedLadder;
-use crate::plan::{ActionKind, Considered, PlanAction, replica_id};
+use crate::plan::{ActionKind, Considered, PlanAction, Slot, replica_id};
 use crate::plan_check::CheckedPlan;
 use crate::store::{
     Change, Expect, JobRecord, JobState, PlanRecord, ReplicaPhase, ReplicaRecord, ReplicaRole,
@@ -42,9 +42,12 @@ impl ServerMachine {
             Expect::TickPhase(tick.id, commit.from),
             Expect::PlanSeq(self.state.plan_seq),
         ];
+        let draft = commit.plan.draft();
+        let mut actions = draft.actions.clone();
         let mut changes = Vec::new();
         let mut hosts = BTreeSet::new();
-        for action in commit.plan.actions() {
+        for action in &mut actions {
+            self.yield_to_events(action);
             self.action_changes(now, action, &mut changes, &mut hosts)?;
         }
         for host in hosts.iter().filter_map(|h| self.state.hosts.get(h)) {
@@ -52,14 +55,13 @@ impl ServerMachine {
             host.generation = host.generation.next();
             changes.push(Change::Host(Box::new(host)));
         }
-        let draft = commit.plan.draft();
         changes.push(Change::Plan(Box::new(PlanRecord {
             seq,
             parent: self.state.plan_seq,
             tick: tick.id,
             created_at: now,
             rationale: draft.rationale.clone(),
-            actions: draft.actions.clone(),
+            actions,
             considered: bounded(&draft.considered),
             objective: draft.objective,
             bound: draft.bound,
@@ -79,6 +81,55 @@ impl ServerMachine {
             tx: Some(tx),
             reply: Reply::Object(seq.to_string()),
         })
+    }
+
+    /// The cluster goes on while a plan is made. An action whose ground has gone leaves its job as
+    /// it is; that takes nothing from the others, because no action counts on what another frees.
+    fn yield_to_events(&self, action: &mut PlanAction) {
+        if !action.kind.has_ladder() {
+            return;
+        }
+        let Some(job) = self.state.jobs.get(&action.job) else {
+            return;
+        };
+        let in_rollout = job
+            .rollout
+            .is_some()
+            .then(|| "it is being rolled out".to_owned());
+        let lost_ground = in_rollout.or_else(|| action.slots.iter().find_map(|s| self.lost(s)));
+        if let Some(why) = lost_ground {
+            let serves = job.active.is_some();
+            *action = PlanAction {
+                kind: if serves {
+                    ActionKind::Keep
+                } else {
+                    ActionKind::Defer
+                },
+                ladder: None,
+                promise: None,
+                slots: Vec::new(),
+                swap_reason: None,
+                rationale: format!("not done, since the plan was made {why}"),
+                ..action.clone()
+            };
+        }
+    }
+
+    /// Why a slot cannot be used any more.
+    fn lost(&self, slot: &Slot) -> Option<String> {
+        let Some(host) = self.state.hosts.get(&slot.host) else {
+            return Some(format!("node {} is gone", slot.host));
+        };
+        if host.cordoned || host.draining_since.is_some() {
+            return Some(format!("node {} was cordoned", slot.host));
+        }
+        let here = |uuid: &String| host.facts.gpus.iter().any(|g| g.uuid == *uuid);
+        if let Some(uuid) = slot.gpu_uuids.iter().find(|uuid| !here(uuid)) {
+            return Some(format!("device {uuid} left node {}", slot.host));
+        }
+        let mut holders = self.state.replicas.values();
+        let holder = holders.find(|r| r.gpu_uuids.iter().any(|u| slot.gpu_uuids.contains(u)))?;
+        Some(format!("its devices were given to {}", holder.id))
     }
 
     fn action_changes(
@@ -127,12 +178,6 @@ impl ServerMachine {
                 job.spec.name
             )));
         };
-        if job.rollout.is_some() {
-            return Err(Refusal::Conflict(format!(
-                "{} is being rolled out",
-                job.spec.name
-            )));
-        }
         let mut job = job.clone();
         job.version += 1;
         job.last_generation = job.last_generation.next();

@@ -9,6 +9,7 @@ use super::queueing::Wait;
 use super::roofline::dispatch_overhead_seconds;
 use crate::catalog::Link;
 use crate::model::{comm_bytes_per_token, pipeline_bubble_fraction};
+use crate::telemetry::observe::{KvDemand, kv_pressure_score};
 use crate::variables::{Mediator, MediatorValues};
 
 const GIB: f64 = (1_u64 << 30) as f64;
@@ -71,10 +72,15 @@ fn put_memory(
         Some(memory.activation_bytes / memory.device_bytes),
     );
     let block = f64::from(machine.deployment.shape.block_size.max(1));
-    let blocks_per_sequence = (traffic.context / block).ceil();
-    let pool_blocks = memory.kv_pool_tokens / block;
     let waiting = wait.map(|w| w.queue_seconds * point.rate_rps);
-    let pressure = waiting.map(|n| (point.live + n) * blocks_per_sequence / pool_blocks);
+    let pressure = waiting.and_then(|waiting| {
+        kv_pressure_score(KvDemand {
+            requests: point.live + waiting,
+            sequence_tokens: traffic.prompt + traffic.output,
+            block_size_tokens: block,
+            total_blocks: memory.kv_pool_tokens / block,
+        })
+    });
     v.set(Mediator::KvPressureScore, pressure.and_then(positive));
     v.set(Mediator::QueueDepth, waiting);
 }

@@ -76,10 +76,14 @@ impl MemoryBreakdown {
         self.kv_pool_tokens > 0.0 && self.kv_pool_tokens >= self.needed_tokens
     }
 
-    /// Bytes in use with so many live KV tokens: the sum that is also observed.
+    /// Bytes in use with so many live KV tokens. The observing side subtracts the idle part of the
+    /// pool from everything that the device reports, and that contains the runtime's share.
     #[must_use]
     pub fn used_bytes(&self, live_tokens: f64) -> f64 {
-        self.weights_bytes + self.activation_bytes + live_tokens * self.kv_bytes_per_token
+        self.weights_bytes
+            + self.activation_bytes
+            + self.reserved_bytes
+            + live_tokens * self.kv_bytes_per_token
     }
 }
 

@@ -25,6 +25,7 @@ pub(crate) struct TestEngine {
     pub(crate) running: f64,
     pub(crate) waiting: f64,
     pub(crate) kv_usage: f64,
+    pub(crate) kv_blocks: u64,
     pub(crate) ttft: Vec<f64>,
     pub(crate) tpot: Vec<f64>,
     pub(crate) tpot_metric: &'static str,
@@ -58,6 +59,7 @@ impl TestEngine {
             running: 0.0,
             waiting: 0.0,
             kv_usage: 0.0,
+            kv_blocks: 1000,
             ttft: Vec::new(),
             tpot: Vec::new(),
             tpot_metric: "request_time_per_output_token_seconds",
@@ -85,8 +87,12 @@ impl TestEngine {
         line("num_requests_running", self.running);
         line("num_requests_waiting", self.waiting);
         line("kv_cache_usage_perc", self.kv_usage);
-        text +=
-            "vllm:cache_config_info{block_size=\"16\",engine=\"0\",num_gpu_blocks=\"1000\"} 1\n";
+        writeln!(
+            text,
+            "vllm:cache_config_info{{block_size=\"16\",engine=\"0\",num_gpu_blocks=\"{}\"}} 1",
+            self.kv_blocks
+        )
+        .expect("a string takes all");
         let length_edges = [100.0, 1000.0];
         let histograms: [(&str, &[f64], &[f64]); 8] = [
             ("time_to_first_token_seconds", &self.ttft, &TTFT_EDGES),

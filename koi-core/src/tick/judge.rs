@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::observatory::{Observatory, RankKey, find_rank};
-use crate::catalog::{Catalog, Value};
-use crate::causal::{CausalModel, FeatureValue, FeatureValues, applicable};
+use crate::catalog::Catalog;
+use crate::causal::{CausalModel, FeatureValues, applicable};
 use crate::job::{JobClass, Workload};
 use crate::ladder::{CommittedLadder, Rank};
 use crate::params::Params;
@@ -12,7 +12,7 @@ use crate::snapshot::Snapshot;
 use crate::store::JobRecord;
 use crate::surrogate::{Answer, Demand, Deployment, predict};
 use crate::telemetry::trajectory::TrajectoryPoint;
-use crate::validation::{EvidenceRow, Promise, RankValidationInput, validate_rank};
+use crate::validation::{EvidenceRow, RankValidationInput, Stamp, validate_rank};
 use crate::variables::{Mediator, MediatorValues, OutcomeValues};
 
 /// What S2 judges with.
@@ -75,7 +75,7 @@ fn judge_rank(
     let features = features(job, rank);
     let applicable = applicable(ctx.model, &features, rank.mechanism_id.as_deref());
     let at = key.rank as usize;
-    let promise = ladder.promise.ranks.get(at).map(|p| Promise {
+    let promise = ladder.promise.ranks.get(at).map(|p| Stamp {
         outcomes: p.outcomes,
         bands: ladder.promise.bands.get(at).cloned().unwrap_or_default(),
     });
@@ -178,13 +178,7 @@ pub fn features(job: &JobRecord, rank: &Rank) -> FeatureValues {
     let workload = &job.spec.workload;
     let mut values = FeatureValues::of_class(job.spec.class);
     for (id, value) in rank.configuration.iter() {
-        let value = match value {
-            Value::Bool(b) => FeatureValue::Flag(*b),
-            Value::Int(i) => FeatureValue::Number(*i as f64),
-            Value::Float(x) => FeatureValue::Number(*x),
-            Value::Text(t) => FeatureValue::Text(t.clone()),
-        };
-        values.insert(id, value);
+        values.insert(id, value.into());
     }
     values
         .with_number("num_hidden_layers", f64::from(model.layers))

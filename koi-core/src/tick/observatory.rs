@@ -6,7 +6,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::catalog::Catalog;
+use crate::catalog::{Catalog, GpuType};
+use crate::configuration::EngineShape;
 use crate::ids::{Generation, JobId, ReplicaId};
 use crate::job::Slo;
 use crate::ladder::Rank;
@@ -14,6 +15,7 @@ use crate::rollout::SloTally;
 use crate::rollout::desired::ladder_of;
 use crate::snapshot::MeasuredJob;
 use crate::store::{JobRecord, ReplicaRecord, ServerState};
+use crate::surrogate::{Deployment, roofline_step_ms};
 use crate::telemetry::histogram::EdgesTable;
 use crate::telemetry::observe::{BatchProgress, ObserveFacts, ShardLink, ShardLinkKind, SloFacts};
 use crate::telemetry::pool::PooledWindow;
@@ -341,13 +343,26 @@ pub fn observe_facts(
         activation_peak_bytes: None,
         shard_link: gpu.map(|gpu| shard_link(gpu, host.is_some_and(|h| h.facts.nvlink))),
         sm_active_at_saturation: None,
-        roofline_step_ms: None,
+        roofline_step_ms: gpu.map(|gpu| roofline_ms(job, gpu, shape)),
         price_usd_per_replica_hour: usd,
         slo: slo_facts(job),
     }
 }
 
-fn shard_link(gpu: &crate::catalog::GpuType, nvlink: bool) -> ShardLink {
+/// Roofline time of a step in the middle of a mean answer.
+fn roofline_ms(job: &JobRecord, gpu: &GpuType, shape: EngineShape) -> f64 {
+    let workload = &job.spec.workload;
+    let deployment = Deployment {
+        model: &job.spec.model.facts,
+        gpu,
+        shape,
+        n_replicas: 1,
+        price_usd_per_hour_per_replica: None,
+    };
+    roofline_step_ms(&deployment, workload.isl.mean + workload.osl.mean / 2.0)
+}
+
+fn shard_link(gpu: &GpuType, nvlink: bool) -> ShardLink {
     match gpu.nvlink_bytes_per_second.filter(|_| nvlink) {
         Some(peak) => ShardLink {
             kind: ShardLinkKind::Nvlink,

@@ -1,5 +1,7 @@
 //! An exhaustive walk over all event sequences of the tick's table.
 
+mod definitions;
+
 use super::*;
 
 const EVENTS: [PhaseEvent; 3] = [PhaseEvent::Done, PhaseEvent::Violations, PhaseEvent::Failed];

@@ -124,7 +124,7 @@ impl EvidenceRow {
 
 /// What a plan promised of a rank; stamped when the plan was made.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Promise {
+pub struct Stamp {
     /// Predicted outcomes.
     pub outcomes: OutcomeValues,
     /// The band around each.
@@ -150,7 +150,7 @@ pub struct RankValidationInput<'a> {
     /// point's observed workload. Same length as `observed`; surplus on either side is ignored.
     pub predicted: &'a [(MediatorValues, OutcomeValues)],
     /// What the plan promised; `None` for a rank that no plan of this server made.
-    pub promised: Option<&'a Promise>,
+    pub promised: Option<&'a Stamp>,
     /// Mechanisms that speak about the rank.
     pub applicable: &'a [Applicable],
     /// σ by variable name from the meta step; the rank's own spread where absent.
@@ -317,7 +317,7 @@ pub fn promise_residuals(observed: &OutcomeValues, promised: &OutcomeValues) -> 
     residuals
 }
 
-fn inside_band(observed: &OutcomeValues, promise: &Promise) -> BTreeMap<Outcome, bool> {
+fn inside_band(observed: &OutcomeValues, promise: &Stamp) -> BTreeMap<Outcome, bool> {
     observed
         .present()
         .filter_map(|(y, seen)| Some((y, promise.bands.get(&y)?.contains(seen))))

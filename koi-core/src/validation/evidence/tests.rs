@@ -23,7 +23,7 @@ fn judge_rank(observed: &[Point], predicted: &[Point]) -> EvidenceRow {
     let environment = "reserved/aws/us-east-1/a/H100".parse().unwrap();
     let features = FeatureValues::of_class(JobClass::Online);
     let applicable = applicable(&model, &features, Some("M_admission_queue"));
-    let promised = Promise {
+    let promised = Stamp {
         outcomes: OutcomeValues::absent().with(Outcome::P99TtftMs, 200.0),
         bands: BTreeMap::from([(
             Outcome::P99TtftMs,

@@ -1,1 +1,0 @@
-//! Placeholder: filled in by a later commit of this series.
