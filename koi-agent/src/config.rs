@@ -200,8 +200,14 @@ impl AgentConfig {
                 ));
             }
         }
-        if engines.vllm_cpu_kv_cache_gib == Some(0) {
-            problems.push("engines.vllm_cpu_kv_cache_gib must be at least 1".to_owned());
+        let has_vllm = engines.vllm_command.is_some() || engines.vllm_python.is_some();
+        let needs_cache_size = has_vllm && self.gpu.probe == ProbeKind::Cpu;
+        if engines
+            .vllm_cpu_kv_cache_gib
+            .map_or(needs_cache_size, |gib| gib == 0)
+        {
+            problems
+                .push("engines.vllm_cpu_kv_cache_gib: vLLM on a CPU needs at least 1".to_owned());
         }
         let remote = !self.server.starts_with("http://127.0.0.1")
             && !self.server.starts_with("http://localhost");
