@@ -26,8 +26,8 @@ const MEASURE_LIMIT: Duration = Duration::from_secs(240);
 const STOP_LIMIT: Duration = Duration::from_secs(90);
 /// Between looks.
 const LOOK: Duration = Duration::from_millis(250);
-/// Between requests.
-const REQUEST_PAUSE: Duration = Duration::from_millis(500);
+/// Between requests: a few are always in flight, and the engine keeps up.
+const REQUEST_PAUSE: Duration = Duration::from_millis(200);
 
 const JOB: &str = "tiny";
 
@@ -68,8 +68,9 @@ async fn a_job_on_real_vllm_is_served_measured_and_leaves_nothing() {
     let client = cluster.client();
     submit(&client).await;
     let address = ready(&cluster, &client).await;
-    let measured = measure(&cluster, &client, address).await;
-    check_values(&measured);
+    let job = measure(&cluster, &client, address).await;
+    show_values(&job);
+    check_values(&job.measured.unwrap());
     cancel(&cluster, &client).await;
     cluster.stop();
 }
@@ -147,7 +148,7 @@ async fn submit(client: &Client) {
             config_json: tiny_model::config_json(),
         }),
         workload: Some(v1::WorkloadSpec {
-            arrival_rate_rps: Some(2.0),
+            arrival_rate_rps: Some(1.0 / REQUEST_PAUSE.as_secs_f64()),
             arrival_pattern: "poisson".to_owned(),
             isl: Some(lengths(f64::from(PROMPT_TOKENS))),
             osl: Some(lengths(f64::from(OUTPUT_TOKENS))),
@@ -219,16 +220,12 @@ async fn ready(cluster: &Cluster, client: &Client) -> SocketAddr {
     address
 }
 
-fn values(list: &[v1::NamedValue]) -> Vec<(&str, f64)> {
-    list.iter().map(|v| (v.name.as_str(), v.value)).collect()
-}
-
 fn value_of(list: &[v1::NamedValue], name: &str) -> Option<f64> {
     list.iter().find(|v| v.name == name).map(|v| v.value)
 }
 
 /// Sends requests until the server has measured everything that is wanted.
-async fn measure(cluster: &Cluster, client: &Client, address: SocketAddr) -> v1::Measured {
+async fn measure(cluster: &Cluster, client: &Client, address: SocketAddr) -> v1::Job {
     let begun = Instant::now();
     let mut sent = 0_u32;
     let mut running = tokio::task::JoinSet::new();
@@ -239,11 +236,14 @@ async fn measure(cluster: &Cluster, client: &Client, address: SocketAddr) -> v1:
         while let Some(done) = running.try_join_next() {
             done.unwrap().unwrap();
         }
-        let measured = job(client).await.measured.unwrap_or_default();
+        let job = job(client).await;
+        let measured = job.measured.clone().unwrap_or_default();
         let has = |list: &[v1::NamedValue], names: &[&str]| {
             names.iter().all(|name| value_of(list, name).is_some())
         };
+        let runs = value_of(&measured.mediators, "running_requests");
         if measured.n_requests >= 20
+            && runs.is_some_and(|n| n > 0.0)
             && has(&measured.mediators, &WANTED_MEDIATORS)
             && has(&measured.outcomes, &WANTED_OUTCOMES)
         {
@@ -254,7 +254,7 @@ async fn measure(cluster: &Cluster, client: &Client, address: SocketAddr) -> v1:
                 "{sent} requests, measured after {:.1} s",
                 begun.elapsed().as_secs_f64()
             ));
-            return measured;
+            return job;
         }
         assert!(
             begun.elapsed() < MEASURE_LIMIT,
@@ -264,18 +264,32 @@ async fn measure(cluster: &Cluster, client: &Client, address: SocketAddr) -> v1:
     }
 }
 
-/// The values are of these requests, and all are numbers.
-fn check_values(measured: &v1::Measured) {
+/// Measured beside predicted.
+fn show_values(job: &v1::Job) {
+    let measured = job.measured.clone().unwrap_or_default();
+    let active = job.active.clone().unwrap_or_default();
+    let mediators = active.rank_predictions.first().map(|p| p.mediators.clone());
     say(&format!(
         "{} finished requests; means for {:?}",
         measured.n_requests, measured.mean_based
     ));
-    for (name, value) in values(&measured.mediators) {
-        say(&format!("V {name} = {value:.6}"));
+    for (kind, seen, predicted) in [
+        ("V", measured.mediators, mediators.unwrap_or_default()),
+        ("Y", measured.outcomes, active.outcomes),
+    ] {
+        for v in seen {
+            let expected = value_of(&predicted, &v.name)
+                .map_or_else(|| "nothing".to_owned(), |x| format!("{x:.4e}"));
+            say(&format!(
+                "{kind} {} = {:.4e}, predicted {expected}",
+                v.name, v.value
+            ));
+        }
     }
-    for (name, value) in values(&measured.outcomes) {
-        say(&format!("Y {name} = {value:.6}"));
-    }
+}
+
+/// The values are of these requests, and all are numbers.
+fn check_values(measured: &v1::Measured) {
     let of = |list: &[v1::NamedValue], name: &str| value_of(list, name).unwrap();
     let output = of(&measured.mediators, "output_length_observed");
     // The agent's own question for a first token has one token and one word.

@@ -10,7 +10,8 @@ use koi_agent::supervise::binaries::find_binary;
 use koi_cli::client::{Client, Target};
 use koi_cli::secrets::{new_token, read_token, write_private};
 use koi_proto::v1;
-use koi_shim::process::{ProcessRef, is_alive, reference, scan, stat};
+use koi_shim::process::{is_alive, reference, scan, stat};
+use koi_shim::record::ProcessRef;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::tiny_model;

@@ -13,7 +13,7 @@ use tokio::net::TcpStream;
 /// Tokens of every prompt: the tiny model has one token per byte.
 pub(super) const PROMPT_TOKENS: u32 = 120;
 /// Tokens of every answer: the end of the text is ignored.
-pub(super) const OUTPUT_TOKENS: u32 = 16;
+pub(super) const OUTPUT_TOKENS: u32 = 200;
 /// Longest wait for a whole answer.
 const LIMIT: Duration = Duration::from_secs(60);
 
