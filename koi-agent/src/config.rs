@@ -3,6 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
+use crate::engine::vllm::LoadFormat;
 use koi_core::environment::Environment;
 use koi_core::host::HostPrice;
 use koi_core::ids::HostId;
@@ -97,6 +98,9 @@ pub struct EnginesConfig {
     /// KV cache in GiB, for vLLM's CPU build only.
     #[serde(default)]
     pub vllm_cpu_kv_cache_gib: Option<u32>,
+    /// How vLLM gets weights; absent leaves it to vLLM.
+    #[serde(default)]
+    pub vllm_load_format: Option<LoadFormat>,
 }
 
 /// Where models are.
@@ -184,6 +188,26 @@ impl AgentConfig {
         let engines = &self.engines;
         if engines.vllm_command.is_some() && engines.vllm_python.is_some() {
             problems.push("engines: set vllm_command or vllm_python, not both".to_owned());
+        }
+        for program in [&engines.vllm_command, &engines.vllm_python]
+            .into_iter()
+            .flatten()
+        {
+            if !program.is_absolute() {
+                problems.push(format!(
+                    "engines: {} must be an absolute path",
+                    program.display()
+                ));
+            }
+        }
+        let has_vllm = engines.vllm_command.is_some() || engines.vllm_python.is_some();
+        let needs_cache_size = has_vllm && self.gpu.probe == ProbeKind::Cpu;
+        if engines
+            .vllm_cpu_kv_cache_gib
+            .map_or(needs_cache_size, |gib| gib == 0)
+        {
+            problems
+                .push("engines.vllm_cpu_kv_cache_gib: vLLM on a CPU needs at least 1".to_owned());
         }
         let remote = !self.server.starts_with("http://127.0.0.1")
             && !self.server.starts_with("http://localhost");

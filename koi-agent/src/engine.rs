@@ -18,13 +18,14 @@ use crate::engine::sim::SimSettings;
 use crate::engine::vllm::VllmSettings;
 
 /// Options that the agent sets itself, or that would let an engine load code, files or keys.
-const RESERVED_OPTIONS: [&str; 27] = [
+const RESERVED_OPTIONS: [&str; 28] = [
     "--allowed-local-media-path",
     "--api-key",
     "--chat-template",
     "--config",
     "--enable-ssl-refresh",
     "--host",
+    "--load-format",
     "--lora-modules",
     "--log-config-file",
     "--middleware",

@@ -185,6 +185,7 @@ fn engine_settings(config: &AgentConfig) -> anyhow::Result<EngineSettings> {
             hf_home: None,
             cache_dir: None,
             cpu_kv_cache_gib: engines.vllm_cpu_kv_cache_gib,
+            load_format: engines.vllm_load_format,
         }),
         sim: sim.transpose()?,
     })

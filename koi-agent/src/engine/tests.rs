@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use koi_core::job::EngineName;
 
 use super::*;
-use crate::engine::vllm::VllmProgram;
+use crate::engine::vllm::{LoadFormat, VllmProgram};
 
 fn launch(engine: EngineName) -> EngineLaunch {
     EngineLaunch {
@@ -31,6 +31,7 @@ fn settings(program: VllmProgram, cpu: Option<u32>) -> EngineSettings {
             hf_home: None,
             cache_dir: None,
             cpu_kv_cache_gib: cpu,
+            load_format: cpu.map(|_| LoadFormat::Dummy),
         }),
         sim: Some(SimSettings {
             program: "/koi/koi-engine-sim".into(),
@@ -71,6 +72,7 @@ fn the_cpu_build_gets_a_cache_size_and_no_devices() {
             "--model=meta-llama/Llama-3.1-8B"
         ]
     );
+    assert!(got.argv.contains(&"--load-format=dummy".to_owned()));
     assert_eq!(got.env["VLLM_CPU_KVCACHE_SPACE"], "1");
     assert!(!got.env.contains_key("CUDA_VISIBLE_DEVICES"));
 }
@@ -101,6 +103,7 @@ fn hazard_k6_no_word_can_smuggle_an_option() {
         "--host=0.0.0.0",
         "--port=1",
         "--api_key=x",
+        "--load-format=pt",
         "--trust-remote-code",
         "--chat-template=/etc/passwd",
         "--tool_parser_plugin=/x.py",

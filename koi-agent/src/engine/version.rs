@@ -16,6 +16,16 @@ use crate::engine::vllm::{SYSTEM_PATH, VllmProgram};
 /// Most output that is read for a version, in bytes.
 const MAX_OUTPUT_BYTES: u64 = 256 * 1024;
 
+/// Python that says the version of the installed package without importing it: importing vLLM takes
+/// half a minute, during which running engines would wait to be taken over.
+const ASK_PYTHON: &str = "import importlib.metadata as m
+try:
+    print(m.version('vllm'))
+except m.PackageNotFoundError:
+    import vllm
+    print(vllm.__version__)
+";
+
 /// Why a version is not known.
 #[derive(Debug, thiserror::Error)]
 pub enum VersionError {
@@ -56,10 +66,7 @@ impl VersionCache {
     ) -> Result<String, VersionError> {
         match program {
             VllmProgram::Command(path) => self.of(path, &["--version"], limit).await,
-            VllmProgram::Python(path) => {
-                self.of(path, &["-c", "import vllm; print(vllm.__version__)"], limit)
-                    .await
-            }
+            VllmProgram::Python(path) => self.of(path, &["-c", ASK_PYTHON], limit).await,
         }
     }
 

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use serde::Deserialize;
+
 use crate::engine::{EngineCommand, EngineLaunch};
 
 /// How vLLM is called.
@@ -12,6 +14,31 @@ pub enum VllmProgram {
     Command(PathBuf),
     /// `PYTHON -m vllm.entrypoints.openai.api_server --model=MODEL …`.
     Python(PathBuf),
+}
+
+/// How vLLM gets a model's weights. Only formats that load no code; the operator's choice, never a
+/// job's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LoadFormat {
+    /// `.safetensors` files and nothing else.
+    Safetensors,
+    /// Streamed from object storage or disk by several threads.
+    RunaiStreamer,
+    /// Random weights, for trying out a host or a model's shape without its files.
+    Dummy,
+}
+
+impl LoadFormat {
+    /// The value of vLLM's `--load-format`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Safetensors => "safetensors",
+            Self::RunaiStreamer => "runai_streamer",
+            Self::Dummy => "dummy",
+        }
+    }
 }
 
 /// vLLM on this host.
@@ -25,6 +52,8 @@ pub struct VllmSettings {
     pub cache_dir: Option<PathBuf>,
     /// KV cache in GiB, for the CPU build only.
     pub cpu_kv_cache_gib: Option<u32>,
+    /// How weights are loaded; absent leaves it to vLLM.
+    pub load_format: Option<LoadFormat>,
 }
 
 impl VllmProgram {
@@ -50,6 +79,10 @@ impl VllmSettings {
             ],
         };
         argv.extend(common_options(launch));
+        argv.extend(
+            self.load_format
+                .map(|f| format!("--load-format={}", f.name())),
+        );
         argv.extend(launch.engine_args.iter().cloned());
         EngineCommand {
             argv,

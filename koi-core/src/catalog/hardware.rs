@@ -66,6 +66,10 @@ pub struct GpuType {
     /// Names that drivers and clouds use.
     #[serde(default)]
     pub aliases: Vec<String>,
+    /// True for processors that take the part of a GPU: engines are then told what their CPU
+    /// build needs.
+    #[serde(default)]
+    pub is_cpu: bool,
     /// Memory in bytes that the driver reports.
     pub memory_bytes: f64,
     /// Peak memory bandwidth in bytes per second.

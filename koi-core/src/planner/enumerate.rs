@@ -8,6 +8,9 @@ mod prune;
 mod refusals;
 mod search;
 
+#[cfg(test)]
+mod tests;
+
 use super::context::PlanningContext;
 use super::forecast::{Forecast, JobView, Place};
 use super::pools::{PoolKey, Pools};

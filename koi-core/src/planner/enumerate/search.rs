@@ -2,9 +2,11 @@
 
 use super::LadderOption;
 use super::refusals::Refusals;
+use crate::catalog::GpuType;
 use crate::configuration::{Configuration, EngineShape};
 use crate::job::JobSpec;
 use crate::ladder::{Ladder, Rank};
+use crate::model::{ModelFacts, WeightDtype};
 use crate::planner::forecast::{JobView, NoForecast, Place};
 use crate::planner::pools::Pool;
 use crate::planner::scoring::{Change, ResidualScope, Scorer};
@@ -29,6 +31,8 @@ const LENGTH_SLACK: f64 = 4.0;
 const MODEL_LEN_MIN: u32 = 4096;
 /// Request limits are multiples of this.
 const MODEL_LEN_STEP: u32 = 1024;
+/// Tokens per KV block on a processor: its kernels want multiples of 32.
+const CPU_BLOCK_TOKENS: u32 = 32;
 
 /// The search in one pool.
 pub(super) struct Search<'a> {
@@ -76,6 +80,7 @@ impl Search<'_> {
         refusals: &mut Refusals,
     ) {
         let key = self.place.key;
+        let model = &self.view.record.spec.model.facts;
         for (max_num_seqs, max_num_batched_tokens) in BATCHING {
             let shape = EngineShape {
                 tp,
@@ -83,7 +88,7 @@ impl Search<'_> {
                 max_num_seqs,
                 max_num_batched_tokens,
                 max_model_len: Some(self.request_limit()),
-                ..EngineShape::default()
+                ..device_defaults(self.place.gpu, model)
             };
             let rank = match self.rank(shape) {
                 Ok(rank) => rank,
@@ -192,6 +197,25 @@ impl Search<'_> {
                 });
             }
         }
+    }
+}
+
+/// What is not searched. On a processor graphs would be compiled for minutes, blocks of 16 tokens
+/// are slow, and `auto` would narrow a 32-bit checkpoint to 16 bits, which is slower there.
+fn device_defaults(gpu: &GpuType, model: &ModelFacts) -> EngineShape {
+    let fallback = EngineShape::default();
+    if !gpu.is_cpu {
+        return fallback;
+    }
+    let weight_dtype = match model.native_weight_dtype {
+        WeightDtype::Fp32 => WeightDtype::Fp32,
+        _ => fallback.weight_dtype,
+    };
+    EngineShape {
+        weight_dtype,
+        enforce_eager: true,
+        block_size: CPU_BLOCK_TOKENS,
+        ..fallback
     }
 }
 
