@@ -1,2 +1,151 @@
-//! Binary entry.
-fn main() {}
+//! `koi-bench`: measurements of Koi against its stated bounds. `koi bench X` runs it.
+//!
+//! It may import everything and nothing imports it. Each bench prints what it measured, the bound
+//! and whether it was met; `--check` turns a missed bound into exit code 1. Spec §18.11.
+
+mod agreement;
+mod cluster;
+mod idle;
+mod koi;
+mod plan;
+mod report;
+mod slo;
+mod statistics;
+mod truth;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+use koi_core::build::BUILD_ID;
+
+use report::{Format, Report};
+
+/// Measures Koi against its stated bounds.
+#[derive(Debug, Parser)]
+#[command(name = "koi-bench", version = BUILD_ID)]
+struct Cli {
+    /// Print the build id and end.
+    #[arg(long)]
+    build_id: bool,
+    /// Options of every bench.
+    #[command(flatten)]
+    global: Global,
+    /// What to measure.
+    #[command(subcommand)]
+    bench: Option<Bench>,
+}
+
+/// Options of every bench.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Global {
+    /// Seed of everything random.
+    #[arg(long, global = true, default_value_t = 1)]
+    seed: u64,
+    /// Form of the output.
+    #[arg(
+        short,
+        long,
+        global = true,
+        value_enum,
+        default_value_t,
+        value_name = "FORM"
+    )]
+    output: Format,
+    /// Exit with 1 when a bound is missed, or when none could be judged.
+    #[arg(long, global = true)]
+    check: bool,
+    /// Folder of the dev cluster to measure [default: that of koi].
+    #[arg(long, global = true, env = "KOI_DATA_DIR", value_name = "DIR")]
+    data_dir: Option<PathBuf>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Bench {
+    /// List the benches.
+    #[command(after_help = "Example:\n  koi bench list")]
+    List,
+    /// The uncorrected surrogate against the hidden truth of the simulated engine.
+    #[command(after_help = "Example:\n  koi bench truth --requests 200 --check")]
+    Truth(truth::TruthArgs),
+    /// Time and memory of planning and checking a plan.
+    #[command(after_help = "Example:\n  koi bench plan --size 3x6 --size 50x20")]
+    Plan(plan::PlanArgs),
+    /// Memory and processor time of a running cluster at rest.
+    #[command(after_help = "Example:\n  koi bench idle --data-dir /tmp/koi --seconds 120")]
+    Idle(idle::IdleArgs),
+    /// The load generator's stopwatch against the server's percentiles.
+    #[command(after_help = "Example:\n  koi bench agreement --data-dir /tmp/koi --minutes 10")]
+    Agreement(agreement::AgreementArgs),
+    /// Share of judged windows inside the SLO, per running job.
+    #[command(after_help = "Example:\n  koi bench slo --data-dir /tmp/koi --minutes 10")]
+    Slo(slo::SloArgs),
+}
+
+const LIST: &str = "\
+truth      the uncorrected surrogate against the simulated engine's truth, per environment
+plan       time and memory of planning and checking a plan
+idle       memory and processor time of a running cluster at rest
+agreement  the load generator's stopwatch against the server's percentiles
+slo        share of judged windows inside the SLO, per running job";
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    match run(&cli) {
+        Ok(code) => code,
+        Err(error) => {
+            report::complain(&format!("koi-bench: {error:#}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
+    if cli.build_id {
+        report::say(BUILD_ID)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let Some(bench) = &cli.bench else {
+        report::complain("name a bench:");
+        report::say(LIST)?;
+        return Ok(ExitCode::from(2));
+    };
+    let Some(report) = measure(bench, &cli.global)? else {
+        report::say(LIST)?;
+        return Ok(ExitCode::SUCCESS);
+    };
+    report.emit(cli.global.output)?;
+    let missed = cli.global.check && !report.is_met();
+    Ok(ExitCode::from(u8::from(missed)))
+}
+
+fn measure(bench: &Bench, global: &Global) -> anyhow::Result<Option<Report>> {
+    Ok(Some(match bench {
+        Bench::List => return Ok(None),
+        Bench::Truth(args) => truth::run(args, global)?,
+        Bench::Plan(args) => plan::run(args, global)?,
+        Bench::Idle(args) => idle::run(args, global)?,
+        Bench::Agreement(args) => agreement::run(args, global)?,
+        Bench::Slo(args) => slo::run(args, global)?,
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn every_bench_is_listed_and_has_an_example_that_parses() {
+        for bench in Cli::command().get_subcommands() {
+            let name = bench.get_name();
+            let help = bench.get_after_help().map(ToString::to_string);
+            let help = help.unwrap_or_default();
+            let (_, example) = help.split_once("Example:\n  koi bench ").unwrap();
+            let words = std::iter::once("koi-bench").chain(example.split_whitespace());
+            Cli::try_parse_from(words).unwrap_or_else(|e| panic!("{name}: {e}"));
+            assert!(name == "list" || LIST.contains(name), "{name}");
+        }
+    }
+}

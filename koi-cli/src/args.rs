@@ -1,9 +1,13 @@
 //! The command line: commands, options, and an example in the help of each.
 
+mod inspect;
+
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand};
+
+pub use inspect::{InspectArgs, Inspected};
 
 use crate::failure::EXIT_CODES;
 use crate::load::args::LoadArgs;
@@ -104,14 +108,9 @@ pub enum Command {
     },
     /// Everything known about one job, plan, tick or node.
     #[command(
-        after_help = "Example:\n  koi inspect job chat\n  koi inspect plan latest\n  koi inspect tick 12 -o yaml"
+        after_help = "Example:\n  koi inspect job chat\n  koi inspect job chat --over 10m\n  koi inspect plan latest\n  koi inspect tick 12 -o yaml"
     )]
-    Inspect {
-        /// Kind of thing.
-        kind: Inspected,
-        /// Name or number; `latest` for plans and ticks.
-        id: String,
-    },
+    Inspect(InspectArgs),
     /// Why a job runs as it does, and what would change that.
     #[command(after_help = "Example:\n  koi explain chat")]
     Explain {
@@ -189,19 +188,6 @@ pub enum Command {
     /// Build ids of this command and of the server.
     #[command(after_help = "Example:\n  koi version")]
     Version,
-}
-
-/// Things that can be inspected.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Inspected {
-    /// A job by name or id.
-    Job,
-    /// A plan by its number.
-    Plan,
-    /// A tick by its number.
-    Tick,
-    /// A node by its host name.
-    Node,
 }
 
 /// Actions on the tick.

@@ -22,8 +22,9 @@ use std::os::unix::process::CommandExt as _;
 use clap::CommandFactory as _;
 use koi_core::build::BUILD_ID;
 
-use crate::args::{Cli, Command, Global, Inspected, TickCommand};
+use crate::args::{Cli, Command, Global, InspectArgs, Inspected, TickCommand};
 use crate::client::{Client, Target};
+use crate::failure::{ExitCode, Failure};
 use crate::output::{Format, emit, print};
 
 /// A connection and the form of the output.
@@ -67,12 +68,7 @@ async fn with_server(global: &Global, command: Command) -> anyhow::Result<()> {
     match command {
         Command::Status => status::run(&context).await,
         Command::Jobs { all } => jobs::run(&context, all).await,
-        Command::Inspect { kind, id } => match kind {
-            Inspected::Job => inspect_job::run(&context, &id).await,
-            Inspected::Plan => plans::inspect(&context, &id).await,
-            Inspected::Tick => ticks::inspect(&context, &id).await,
-            Inspected::Node => nodes::inspect(&context, &id).await,
-        },
+        Command::Inspect(args) => inspect(&context, args).await,
         Command::Explain { job } => explain::run(&context, &job).await,
         Command::Cancel { job, reason } => jobs::cancel(&context, &job, &reason).await,
         Command::Nodes { gpus } => nodes::run(&context, gpus).await,
@@ -91,6 +87,19 @@ async fn with_server(global: &Global, command: Command) -> anyhow::Result<()> {
         | Command::Completions { .. }
         | Command::Version
         | Command::Submit(_) => unreachable!("these commands are run without a connection"),
+    }
+}
+
+async fn inspect(context: &Context, args: InspectArgs) -> anyhow::Result<()> {
+    let id = args.id.as_str();
+    if args.over.is_some() && args.kind != Inspected::Job {
+        return Err(Failure::new(ExitCode::Invalid, "--over is for jobs").into());
+    }
+    match args.kind {
+        Inspected::Job => inspect_job::run(context, &args).await,
+        Inspected::Plan => plans::inspect(context, id).await,
+        Inspected::Tick => ticks::inspect(context, id).await,
+        Inspected::Node => nodes::inspect(context, id).await,
     }
 }
 

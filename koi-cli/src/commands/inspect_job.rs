@@ -5,11 +5,14 @@ use koi_proto::v1;
 use super::Context;
 use super::jobs::inside;
 use super::values::{ladder_lines, pairs, short, sigma_terms};
+use crate::args::InspectArgs;
 use crate::output::{Grid, age, emit, escape, number};
 
-pub(super) async fn run(context: &Context, job: &str) -> anyhow::Result<()> {
+pub(super) async fn run(context: &Context, args: &InspectArgs) -> anyhow::Result<()> {
     let request = v1::GetJobRequest {
-        job: job.to_owned(),
+        job: args.id.clone(),
+        over_seconds: args.over.map_or(0, |t| t.as_secs() as u32),
+        until_us: args.until_us.unwrap_or(0),
     };
     let reply = context
         .client

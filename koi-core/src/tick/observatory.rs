@@ -4,7 +4,14 @@
 //! hands S2 the points that closed since the last verdict. Memory is bounded per rank; history
 //! stays in the database.
 
+mod view;
+
+#[cfg(test)]
+mod tests;
+
 use std::collections::{BTreeMap, VecDeque};
+
+pub use view::{CurrentView, Interval};
 
 use crate::catalog::{Catalog, GpuType};
 use crate::configuration::EngineShape;
@@ -13,13 +20,11 @@ use crate::job::Slo;
 use crate::ladder::Rank;
 use crate::rollout::SloTally;
 use crate::rollout::desired::ladder_of;
-use crate::snapshot::MeasuredJob;
 use crate::store::{JobRecord, ReplicaRecord, ServerState};
 use crate::surrogate::{Deployment, roofline_step_ms};
 use crate::telemetry::histogram::EdgesTable;
 use crate::telemetry::observe::{BatchProgress, ObserveFacts, ShardLink, ShardLinkKind, SloFacts};
-use crate::telemetry::pool::PooledWindow;
-use crate::telemetry::series::{CounterSeries, HistogramSeries};
+use crate::telemetry::series::CounterSeries;
 use crate::telemetry::trajectory::{MIN_POINTS_FOR_VERDICT, Trajectory, TrajectoryPoint};
 use crate::telemetry::window::Window;
 use crate::time::UtcMicros;
@@ -27,10 +32,10 @@ use crate::variables::{Outcome, OutcomeValues};
 
 /// Points kept for a verdict; a rank that is never judged keeps the newest.
 const MAX_POINTS: usize = 256;
-/// Windows kept per rank for "what is it doing now".
-const MAX_RECENT_WINDOWS: usize = 240;
-/// Windows older than this say nothing about now.
-const RECENT_SECONDS: f64 = 120.0;
+/// Seconds of windows kept for the view of a stated interval.
+pub const KEPT_SECONDS: i64 = 1_260;
+/// Windows kept per rank: the kept time of 32 replicas.
+const MAX_RECENT_WINDOWS: usize = 4_032;
 /// Verdicts on the SLO kept per generation.
 const MAX_JUDGED: usize = 720;
 
@@ -60,6 +65,17 @@ struct RankWatch {
     points: VecDeque<TrajectoryPoint>,
     recent: VecDeque<Window>,
     judged: VecDeque<JudgedPoint>,
+}
+
+impl RankWatch {
+    /// Windows of several replicas come in any order; the newest decides what is old.
+    fn forget_old_windows(&mut self) {
+        let Some(newest) = self.recent.iter().map(|w| w.end).max() else {
+            return;
+        };
+        let kept_from = newest.plus_seconds(-KEPT_SECONDS);
+        self.recent.retain(|w| w.end >= kept_from);
+    }
 }
 
 /// Everything observed that is not yet history.
@@ -147,13 +163,19 @@ impl Observatory {
         for window in windows {
             push_bounded(&mut watch.recent, window, MAX_RECENT_WINDOWS);
         }
+        watch.forget_old_windows();
     }
 
-    /// Forgets ranks whose replicas are gone.
-    pub fn retain_live(&mut self, state: &ServerState) {
+    /// Forgets ranks whose replicas are gone. A live job keeps its earlier ones for as long as
+    /// windows are kept, so that a planned change leaves no hole in a view over minutes.
+    pub fn retain_live(&mut self, state: &ServerState, now: UtcMicros) {
         let live: std::collections::BTreeSet<RankKey> =
             state.replicas.values().map(rank_key).collect();
-        self.ranks.retain(|key, _| live.contains(key));
+        let kept_from = now.plus_seconds(-KEPT_SECONDS);
+        self.ranks.retain(|key, watch| {
+            let is_recent = watch.recent.back().is_some_and(|w| w.end >= kept_from);
+            live.contains(key) || (is_recent && state.jobs.contains_key(&key.job))
+        });
         self.newest
             .retain(|replica, _| state.replicas.contains_key(replica));
     }
@@ -165,7 +187,7 @@ impl Observatory {
         (watch.points.len() >= MIN_POINTS_FOR_VERDICT).then(|| watch.points.drain(..).collect())
     }
 
-    /// Ranks that were ever observed and still run.
+    /// Ranks that were observed and run, or ran lately.
     pub fn keys(&self) -> impl Iterator<Item = RankKey> + '_ {
         self.ranks.keys().copied()
     }
@@ -187,77 +209,6 @@ impl Observatory {
             }
         }
         tallies
-    }
-
-    /// What a job did over the last two minutes, pooled over the ranks of one generation.
-    #[must_use]
-    pub fn now(
-        &self,
-        state: &ServerState,
-        catalog: &Catalog,
-        job: &JobRecord,
-        now: UtcMicros,
-    ) -> Option<CurrentView> {
-        let generation = job
-            .active
-            .as_ref()
-            .or(job.rollout.as_ref().map(|r| &r.target))?
-            .generation;
-        let mut pooled: Option<PooledWindow> = None;
-        let mut first = None;
-        for (key, watch) in &self.ranks {
-            if (key.job, key.generation) != (job.id, generation) {
-                continue;
-            }
-            first = first.or(Some(*key));
-            for window in &watch.recent {
-                if now.seconds_since(window.end) > RECENT_SECONDS {
-                    continue;
-                }
-                match &mut pooled {
-                    Some(all) => all.add(&PooledWindow::from(window)),
-                    None => pooled = Some(PooledWindow::from(window)),
-                }
-            }
-        }
-        let (pooled, key) = (pooled?, first?);
-        let (_, rank) = find_rank(state, key)?;
-        let facts = observe_facts(state, catalog, job, rank, key);
-        let observation = crate::telemetry::observe::observe(&pooled, &self.edges, &facts);
-        Some(CurrentView {
-            pooled,
-            observation,
-        })
-    }
-}
-
-/// What a job did over the last two minutes.
-#[derive(Debug, Clone, PartialEq)]
-pub struct CurrentView {
-    /// The windows behind it, pooled.
-    pub pooled: PooledWindow,
-    /// Observed V and Y.
-    pub observation: crate::telemetry::observe::Observation,
-}
-
-impl CurrentView {
-    /// The view as the planner's snapshot carries it.
-    #[must_use]
-    pub fn measured(&self, tokens_done: u64) -> MeasuredJob {
-        let v = &self.observation.mediators;
-        let finished = self
-            .pooled
-            .observations(HistogramSeries::GenerationTokensPerRequest);
-        let seconds = self.pooled.end.seconds_since(self.pooled.start).max(1.0);
-        MeasuredJob {
-            rate_rps: finished as f64 / seconds,
-            lengths: v
-                .get(crate::variables::Mediator::InputLengthObserved)
-                .zip(v.get(crate::variables::Mediator::OutputLengthObserved)),
-            mediators: *v,
-            outcomes: self.observation.outcomes,
-            tokens_done,
-        }
     }
 }
 

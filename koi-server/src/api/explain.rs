@@ -9,7 +9,7 @@ use koi_core::validation::EvidenceRow;
 use koi_proto::v1;
 
 use super::encode;
-use super::jobs::JobView;
+use super::job_view::JobView;
 
 /// Options shown.
 const MAX_OPTIONS: usize = 12;

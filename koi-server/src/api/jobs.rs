@@ -8,8 +8,7 @@ use koi_core::job::draft::JobDraft;
 use koi_core::rollout::SloTally;
 use koi_core::server::{Command, Reply};
 use koi_core::store::{JobRecord, RequestRecord};
-use koi_core::telemetry::series::HistogramSeries;
-use koi_core::tick::observatory::{CurrentView, Observatory};
+use koi_core::tick::observatory::Observatory;
 use koi_proto::v1;
 use prost::Message as _;
 use sha2::{Digest as _, Sha256};
@@ -20,6 +19,7 @@ use tonic::{Request, Response, Status};
 
 use super::encode;
 use super::explain::explain;
+use super::job_view::{JobView, Lookback};
 use super::paging::{cut, page};
 use super::status::{invalid, invalid_field, refused, store_failed};
 use crate::auth::{Identity, TokenTable};
@@ -30,8 +30,6 @@ use crate::tick::run::{World, lock};
 
 /// Longest idempotency key.
 const MAX_KEY_BYTES: usize = 128;
-/// Windows within this many seconds count for "inside the SLO".
-const SLO_LOOKBACK_SECONDS: i64 = 600;
 
 /// The `Jobs` service.
 #[derive(Clone)]
@@ -50,67 +48,22 @@ pub struct JobsApi {
     pub world: World,
 }
 
-/// What one read of the machine gives about a job.
-pub(super) struct JobView {
-    pub(super) record: JobRecord,
-    pub(super) replicas: Vec<v1::Replica>,
-    pub(super) current: Option<CurrentView>,
-    pub(super) tally: SloTally,
-}
-
-impl JobView {
-    pub(super) fn to_wire(&self) -> v1::Job {
-        let record = &self.record;
-        let reason = match &record.state {
-            koi_core::store::JobState::LaunchFailed { reason }
-            | koi_core::store::JobState::Finished { reason } => reason.clone(),
-            koi_core::store::JobState::Waiting
-            | koi_core::store::JobState::Running
-            | koi_core::store::JobState::Paused => String::new(),
-        };
-        v1::Job {
-            job_id: record.id.to_string(),
-            spec: Some(v1::JobSpec::from(&record.spec)),
-            state: record.state.name().to_owned(),
-            state_reason: reason,
-            submitted_at_us: record.submitted_at.0,
-            active: record.active.as_ref().map(encode::committed),
-            rollout: record.rollout.as_ref().map(encode::rollout),
-            note: record.note.clone().unwrap_or_default(),
-            replicas: self.replicas.clone(),
-            measured: self.current.as_ref().map(|c| measured(c, self.tally)),
-            ticks_waited: record.ticks_waited,
-        }
-    }
-}
-
-fn measured(view: &CurrentView, tally: SloTally) -> v1::Measured {
-    let mean_based = if view.observation.mean_based {
-        vec!["p99_ttft_ms".to_owned(), "p99_tpot_ms".to_owned()]
-    } else {
-        Vec::new()
-    };
-    v1::Measured {
-        mediators: encode::mediators(&view.observation.mediators),
-        outcomes: encode::outcomes(&view.observation.outcomes),
-        mean_based,
-        n_requests: view.pooled.observations(HistogramSeries::TimeToFirstToken),
-        from_us: view.pooled.start.0,
-        to_us: view.pooled.end.0,
-        n_windows_judged: tally.judged,
-        n_windows_inside: tally.inside,
-    }
-}
-
 impl JobsApi {
     /// A live job by id or name, else one that is over.
     pub(super) async fn find(&self, text: &str) -> Result<JobView, Status> {
+        self.find_over(text, Lookback::Recent).await
+    }
+
+    /// The same, measured over an interval.
+    async fn find_over(&self, text: &str, lookback: Lookback) -> Result<JobView, Status> {
         if text.is_empty() || text.len() > 100 {
             return Err(invalid_field("job", "name a job by its name or id"));
         }
         let wanted = text.to_owned();
-        let views =
-            self.views(move |job| job.spec.name.as_str() == wanted || job.id.to_string() == wanted);
+        let is_wanted = move |job: &JobRecord| {
+            job.spec.name.as_str() == wanted || job.id.to_string() == wanted
+        };
+        let views = self.views(is_wanted, lookback);
         // Of a finished and a live job with one name, the live one is meant.
         let mut found = views.await?;
         found.sort_by_key(|v| (v.record.state.is_finished(), v.record.submitted_at));
@@ -135,6 +88,7 @@ impl JobsApi {
     async fn views(
         &self,
         keep: impl Fn(&JobRecord) -> bool + Send + 'static,
+        lookback: Lookback,
     ) -> Result<Vec<JobView>, Status> {
         let observatory = self.observatory.clone();
         let catalog = self.world.catalog;
@@ -142,21 +96,8 @@ impl JobsApi {
             let state = machine.state();
             let observatory = lock(&observatory);
             let now = utc_now();
-            let tallies = observatory.tallies_since(now.plus_seconds(-SLO_LOOKBACK_SECONDS));
-            let view = |job: &JobRecord| JobView {
-                replicas: state
-                    .replicas_of(job.id)
-                    .map(|r| encode::replica(r, &job.spec.model.id))
-                    .collect(),
-                current: observatory.now(state, catalog, job, now),
-                tally: tallies.iter().filter(|((id, _), _)| *id == job.id).fold(
-                    SloTally::default(),
-                    |sum, (_, t)| SloTally {
-                        judged: sum.judged + t.judged,
-                        inside: sum.inside + t.inside,
-                    },
-                ),
-                record: job.clone(),
+            let view = |job: &JobRecord| {
+                JobView::of(state, &observatory, catalog, job, (lookback, now))
             };
             state
                 .jobs
@@ -288,7 +229,9 @@ impl v1::jobs_server::Jobs for JobsApi {
         request: Request<v1::GetJobRequest>,
     ) -> Result<Response<v1::GetJobReply>, Status> {
         self.tokens.operator(&request)?;
-        let view = self.find(&request.into_inner().job).await?;
+        let request = request.into_inner();
+        let lookback = Lookback::of(&request, utc_now())?;
+        let view = self.find_over(&request.job, lookback).await?;
         Ok(Response::new(v1::GetJobReply {
             job: Some(view.to_wire()),
         }))
@@ -304,7 +247,7 @@ impl v1::jobs_server::Jobs for JobsApi {
             return self.list_finished(request.page).await;
         }
         let page = page(request.page)?;
-        let mut views = self.views(|job| !job.state.is_finished()).await?;
+        let mut views = self.views(|job| !job.state.is_finished(), Lookback::Recent).await?;
         views.sort_by_key(|v| v.record.id);
         let (views, next) = cut(&page, views.into_iter(), |v| v.record.id.to_string());
         let jobs = views.iter().map(JobView::to_wire).collect();

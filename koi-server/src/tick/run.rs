@@ -222,7 +222,7 @@ impl Run {
         self.snapshot.experience = Experience::from_rows(&rows, &self.snapshot.state);
         {
             let mut observatory = lock(&self.parts.observatory);
-            observatory.retain_live(&self.snapshot.state);
+            observatory.retain_live(&self.snapshot.state, self.snapshot.now);
             let catalog = self.parts.world.catalog;
             let (state, now) = (&self.snapshot.state, self.snapshot.now);
             for job in state.jobs.values() {

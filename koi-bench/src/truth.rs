@@ -1,0 +1,190 @@
+//! `koi bench truth`: the uncorrected surrogate against the hidden truth of the simulated engine.
+//!
+//! A simulated truth that the surrogate hits exactly would test nothing, one that it does not rank
+//! would make planning hopeless: the goal is a band for both figures, per environment. Loads are
+//! shares of the true capacity; the surrogate is told the very lengths that were drawn.
+
+mod run;
+pub(crate) mod scenario;
+mod simulate;
+
+use std::collections::BTreeMap;
+
+use clap::Args;
+use serde::Serialize;
+
+use crate::Global;
+use crate::report::{Bound, Report, Table, number, percent};
+use crate::statistics::{median, relative_errors, spearman};
+use run::Sample;
+
+/// Goal of the median absolute relative error.
+const ERROR_BAND: (f64, f64) = (0.15, 0.50);
+/// Goal of the rank correlation.
+const RANK_BAND: (f64, f64) = (0.70, 0.95);
+
+/// Options of `koi bench truth`.
+#[derive(Debug, Args)]
+pub(crate) struct TruthArgs {
+    /// Least requests per run; four times as many measure the capacity.
+    #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(20..=100_000))]
+    requests: u32,
+    /// Share of the true capacity that is offered; may be repeated [default: 0.2 0.5 0.8].
+    #[arg(long = "load", value_name = "SHARE")]
+    loads: Vec<f64>,
+    /// Only GPU types of this name; may be repeated.
+    #[arg(long = "gpu", value_name = "TYPE")]
+    gpus: Vec<String>,
+    /// Only models whose name has this in it; may be repeated.
+    #[arg(long = "model", value_name = "TEXT")]
+    models: Vec<String>,
+    /// Threads [default: one per processor].
+    #[arg(long)]
+    threads: Option<usize>,
+}
+
+/// What is compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Quantity {
+    /// Mean time per output token.
+    TpotMean,
+    /// Mean time to first token.
+    TtftMean,
+    /// Generated tokens per second of a full engine.
+    Throughput,
+}
+
+impl Quantity {
+    const fn title(self) -> &'static str {
+        match self {
+            Self::TpotMean => "mean TPOT",
+            Self::TtftMean => "mean TTFT",
+            Self::Throughput => "max tokens/s",
+        }
+    }
+}
+
+/// One line of the result.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+struct Line {
+    environment: String,
+    quantity: Quantity,
+    n: usize,
+    /// The surrogate gave no number (it takes the engine for saturated).
+    n_absent: usize,
+    median_relative_error: Option<f64>,
+    spearman: Option<f64>,
+    /// Median of predicted over true.
+    median_ratio: Option<f64>,
+}
+
+/// Runs the bench.
+pub(crate) fn run(args: &TruthArgs, global: &Global) -> anyhow::Result<Report> {
+    let loads = if args.loads.is_empty() {
+        vec![0.2, 0.5, 0.8]
+    } else {
+        args.loads.clone()
+    };
+    anyhow::ensure!(
+        loads.iter().all(|l| *l > 0.0 && *l < 1.0),
+        "--load must lie between 0 and 1, both excluded"
+    );
+    let mut models = scenario::models()?;
+    models.retain(|m| args.models.is_empty() || args.models.iter().any(|t| m.name.contains(t)));
+    let mut scenarios = scenario::grid(&models, global.seed)?;
+    scenarios.retain(|s| {
+        args.gpus.is_empty() || args.gpus.iter().any(|g| g.eq_ignore_ascii_case(&s.gpu.id))
+    });
+    anyhow::ensure!(!scenarios.is_empty(), "no scenario is left");
+    let n_scenarios = scenarios.len();
+    let outcome = run::all(&scenarios, args.requests as usize, &loads, args.threads)?;
+    let lines = lines(&outcome.samples);
+    let notes = vec![
+        format!(
+            "{n_scenarios} engines (model × tp × mix × environment): {} run, {} do not fit; fit differs for {} of them",
+            outcome.n_run, outcome.n_unfit, outcome.n_fit_differs
+        ),
+        format!(
+            "at least {} requests per run, Poisson, at {loads:?} of the true capacity, seed {}; {} runs gave no figure",
+            args.requests, global.seed, outcome.n_unmeasured
+        ),
+    ];
+    Ok(Report {
+        bench: "truth",
+        notes,
+        table: table(&lines),
+        data: serde_json::to_value(&lines)?,
+        bounds: bounds(&lines),
+    })
+}
+
+fn lines(samples: &[Sample]) -> Vec<Line> {
+    let mut groups: BTreeMap<(&str, Quantity), Vec<&Sample>> = BTreeMap::new();
+    for sample in samples {
+        let key = (sample.environment, sample.quantity);
+        groups.entry(key).or_default().push(sample);
+    }
+    groups
+        .into_iter()
+        .map(|((environment, quantity), samples)| {
+            let pairs: Vec<(f64, f64)> = samples
+                .iter()
+                .filter_map(|s| Some((s.predicted?, s.truth)))
+                .collect();
+            let ratios: Vec<f64> = pairs.iter().map(|(p, t)| p / t).collect();
+            Line {
+                environment: environment.to_owned(),
+                quantity,
+                n: pairs.len(),
+                n_absent: samples.len() - pairs.len(),
+                median_relative_error: median(&relative_errors(&pairs)),
+                spearman: spearman(&pairs),
+                median_ratio: median(&ratios),
+            }
+        })
+        .collect()
+}
+
+fn table(lines: &[Line]) -> Table {
+    let mut table = Table::new(&[
+        "ENVIRONMENT",
+        "QUANTITY",
+        "N",
+        "ABSENT",
+        "MEDIAN APE",
+        "SPEARMAN",
+        "PREDICTED/TRUE",
+    ]);
+    for line in lines {
+        table.row([
+            line.environment.clone(),
+            line.quantity.title().to_owned(),
+            line.n.to_string(),
+            line.n_absent.to_string(),
+            percent(line.median_relative_error),
+            number(line.spearman, 3),
+            number(line.median_ratio, 2),
+        ]);
+    }
+    table
+}
+
+fn bounds(lines: &[Line]) -> Vec<Bound> {
+    let name = |line: &Line, what: &str| {
+        format!("{what} of {}, {}", line.quantity.title(), line.environment)
+    };
+    lines
+        .iter()
+        .flat_map(|line| {
+            [
+                Bound::within(
+                    name(line, "median APE"),
+                    line.median_relative_error,
+                    ERROR_BAND,
+                ),
+                Bound::within(name(line, "Spearman"), line.spearman, RANK_BAND),
+            ]
+        })
+        .collect()
+}

@@ -1,0 +1,171 @@
+//! What one read of the machine gives about a job, and the interval it is measured over.
+
+use koi_core::catalog::Catalog;
+use koi_core::rollout::SloTally;
+use koi_core::store::{JobRecord, ServerState};
+use koi_core::telemetry::series::HistogramSeries;
+use koi_core::tick::observatory::{CurrentView, Interval, Observatory};
+use koi_core::time::UtcMicros;
+use koi_proto::v1;
+use tonic::Status;
+
+use super::encode;
+use super::status::invalid_field;
+
+/// Windows within this many seconds count for "inside the SLO" when no interval is named.
+const SLO_LOOKBACK_SECONDS: i64 = 600;
+/// Longest interval, and how far back it may reach.
+const MAX_OVER_SECONDS: u32 = 1_200;
+
+/// The time that a view covers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Lookback {
+    /// The newest two minutes of the newest generation.
+    Recent,
+    /// An interval, over all generations that ran then.
+    Over(Interval),
+}
+
+impl Lookback {
+    /// The interval that a request names.
+    pub(super) fn of(request: &v1::GetJobRequest, now: UtcMicros) -> Result<Self, Status> {
+        let (seconds, until) = (request.over_seconds, request.until_us);
+        if seconds == 0 && until == 0 {
+            return Ok(Self::Recent);
+        }
+        if !(1..=MAX_OVER_SECONDS).contains(&seconds) {
+            let message = format!("must be 1 to {MAX_OVER_SECONDS} seconds, got {seconds}");
+            return Err(invalid_field("over_seconds", message));
+        }
+        let oldest = now.plus_seconds(-i64::from(MAX_OVER_SECONDS));
+        let to = if until == 0 { now } else { UtcMicros(until) };
+        if to < oldest || to > now {
+            let message = format!("must be within the last {MAX_OVER_SECONDS} seconds");
+            return Err(invalid_field("until_us", message));
+        }
+        Ok(Self::Over(Interval::before(to, i64::from(seconds))))
+    }
+}
+
+/// What one read of the machine gives about a job.
+pub(super) struct JobView {
+    pub(super) record: JobRecord,
+    pub(super) replicas: Vec<v1::Replica>,
+    pub(super) current: Option<CurrentView>,
+    pub(super) tally: SloTally,
+}
+
+impl JobView {
+    /// The view of a live job at a moment.
+    pub(super) fn of(
+        state: &ServerState,
+        observatory: &Observatory,
+        catalog: &Catalog,
+        job: &JobRecord,
+        (lookback, now): (Lookback, UtcMicros),
+    ) -> Self {
+        let (current, tally_over) = match lookback {
+            Lookback::Recent => (
+                observatory.now(state, catalog, job, now),
+                Interval::before(now, SLO_LOOKBACK_SECONDS),
+            ),
+            Lookback::Over(interval) => (
+                observatory.over(state, catalog, job, interval),
+                interval,
+            ),
+        };
+        let replicas = state.replicas_of(job.id);
+        Self {
+            record: job.clone(),
+            replicas: replicas
+                .map(|r| encode::replica(r, &job.spec.model.id))
+                .collect(),
+            current,
+            tally: observatory.tally(job.id, tally_over),
+        }
+    }
+
+    pub(super) fn to_wire(&self) -> v1::Job {
+        let record = &self.record;
+        let reason = match &record.state {
+            koi_core::store::JobState::LaunchFailed { reason }
+            | koi_core::store::JobState::Finished { reason } => reason.clone(),
+            koi_core::store::JobState::Waiting
+            | koi_core::store::JobState::Running
+            | koi_core::store::JobState::Paused => String::new(),
+        };
+        v1::Job {
+            job_id: record.id.to_string(),
+            spec: Some(v1::JobSpec::from(&record.spec)),
+            state: record.state.name().to_owned(),
+            state_reason: reason,
+            submitted_at_us: record.submitted_at.0,
+            active: record.active.as_ref().map(encode::committed),
+            rollout: record.rollout.as_ref().map(encode::rollout),
+            note: record.note.clone().unwrap_or_default(),
+            replicas: self.replicas.clone(),
+            measured: self.current.as_ref().map(|c| measured(c, self.tally)),
+            ticks_waited: record.ticks_waited,
+        }
+    }
+}
+
+fn measured(view: &CurrentView, tally: SloTally) -> v1::Measured {
+    let mean_based = if view.observation.mean_based {
+        vec!["p99_ttft_ms".to_owned(), "p99_tpot_ms".to_owned()]
+    } else {
+        Vec::new()
+    };
+    v1::Measured {
+        mediators: encode::mediators(&view.observation.mediators),
+        outcomes: encode::outcomes(&view.observation.outcomes),
+        mean_based,
+        n_requests: view.pooled.observations(HistogramSeries::TimeToFirstToken),
+        from_us: view.pooled.start.0,
+        to_us: view.pooled.end.0,
+        n_windows_judged: tally.judged,
+        n_windows_inside: tally.inside,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lookback(over_seconds: u32, until_us: i64) -> Result<Lookback, Status> {
+        let request = v1::GetJobRequest {
+            job: "chat".to_owned(),
+            over_seconds,
+            until_us,
+        };
+        Lookback::of(&request, UtcMicros(10_000_000_000))
+    }
+
+    #[test]
+    fn an_interval_is_bounded_and_the_default_is_recent() {
+        assert_eq!(lookback(0, 0).unwrap(), Lookback::Recent);
+        let over = |from, to| {
+            Lookback::Over(Interval {
+                from: UtcMicros(from),
+                to: UtcMicros(to),
+            })
+        };
+        assert_eq!(
+            lookback(600, 0).unwrap(),
+            over(9_400_000_000, 10_000_000_000)
+        );
+        assert_eq!(
+            lookback(60, 9_900_000_000).unwrap(),
+            over(9_840_000_000, 9_900_000_000)
+        );
+        for (seconds, until) in [
+            (1_201, 0),
+            (0, 9_900_000_000),
+            (60, 10_000_000_001),
+            (60, 8_799_999_999),
+            (60, i64::MIN),
+        ] {
+            assert!(lookback(seconds, until).is_err(), "{seconds} {until}");
+        }
+    }
+}
