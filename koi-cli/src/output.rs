@@ -128,9 +128,13 @@ pub fn is_broken_pipe(error: &anyhow::Error) -> bool {
 /// A number with so many digits after the point, or a dash when absent.
 #[must_use]
 pub fn number(value: Option<f64>, digits: usize) -> String {
-    value
-        .filter(|v| v.is_finite())
-        .map_or_else(|| "-".to_owned(), |v| format!("{v:.digits$}"))
+    let Some(value) = value.filter(|v| v.is_finite()) else {
+        return "-".to_owned();
+    };
+    let text = format!("{value:.digits$}");
+    // What rounds to zero from below is zero.
+    let is_zero = text.starts_with('-') && text.bytes().all(|c| matches!(c, b'-' | b'0' | b'.'));
+    if is_zero { text[1..].to_owned() } else { text }
 }
 
 /// A span in the largest fitting unit: `42s`, `7m`, `3h`, `2d`.
@@ -188,6 +192,14 @@ mod tests {
             ("-".to_owned(), "-".to_owned())
         );
         assert_eq!(number(Some(1.005), 1), "1.0");
+        assert_eq!(
+            (
+                number(Some(-0.0), 0),
+                number(Some(-0.04), 1),
+                number(Some(-0.06), 1)
+            ),
+            ("0".to_owned(), "0.0".to_owned(), "-0.1".to_owned())
+        );
         assert_eq!(
             (span(59.6), span(600.0), span(1e6)),
             ("60s".to_owned(), "10m".to_owned(), "12d".to_owned())

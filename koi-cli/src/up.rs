@@ -9,7 +9,9 @@ mod cluster;
 mod detach;
 mod events;
 mod files;
+mod jobs;
 mod live_view;
+mod plan;
 mod ports;
 mod process;
 mod shutdown;
@@ -36,7 +38,7 @@ pub async fn run(global: &Global, args: UpArgs) -> anyhow::Result<()> {
     if args.detach && !args.in_background {
         return detach::run(&data, &args).await;
     }
-    let plan = startup::Plan::read(&args)?;
+    let plan = plan::Plan::read(&args)?;
     let cluster = Arc::new(Cluster::open(data)?);
     let started = tokio::select! {
         started = startup::run(Arc::clone(&cluster), &plan, &args) => started,

@@ -4,6 +4,7 @@
 //! same values durably (`koi-server/src/store`), the simulator's store in memory; one conformance
 //! suite holds both to [`ServerState::apply`]. Nothing here waits or touches a database. Spec §18.1.
 
+mod holders;
 pub mod records;
 mod state;
 

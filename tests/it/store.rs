@@ -6,6 +6,7 @@ mod history;
 mod private_cluster;
 mod programs;
 mod records;
+mod recovery;
 mod schema;
 mod telemetry;
 

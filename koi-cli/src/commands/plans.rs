@@ -39,7 +39,8 @@ fn text(plan: &v1::Plan) -> String {
         actions(&plan.actions),
     ];
     for a in plan.actions.iter().filter(|a| a.ladder.is_some()) {
-        out.push(escape(&format!("\n{} {}: {}", a.kind, a.job, a.rationale)));
+        out.push(String::new());
+        out.push(escape(&format!("{} {}: {}", a.kind, a.job, a.rationale)));
         out.extend(ladder_lines(a.ladder.as_ref(), "  ").lines().map(escape));
         out.extend(a.sigma.as_ref().map(|s| format!("  {}", sigma_terms(s))));
         let slot = |s: &v1::Slot| {

@@ -24,7 +24,7 @@ const MAX_RELAY_BYTES: u64 = 64 * 1024;
 /// Starts the background process and waits until its start is over.
 pub(super) async fn run(data: &DataDir, args: &UpArgs) -> anyhow::Result<()> {
     // Wrong input and a second supervisor are reported here, not in a log.
-    super::startup::Plan::read(args)?;
+    super::plan::Plan::read(args)?;
     std::fs::create_dir_all(data.logs())
         .with_context(|| format!("make {}", data.logs().display()))?;
     drop(take_lock(data)?);

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
+use super::holders::Holders;
 use super::{Change, Expect, JobRecord, PlanRecord, ReplicaRecord, StoreTx};
 use crate::causal::{Belief, BeliefEvent, BeliefKey, CausalModel};
 use crate::host::HostRecord;
@@ -87,63 +88,6 @@ enum Undo {
     Beliefs(Vec<(BeliefKey, Option<BeliefMove>)>),
     Slow(Box<SlowState>),
     Nothing,
-}
-
-/// Which replica holds which device, built once per transaction and only if it reserves: looking
-/// through all replicas for every device of a plan would be quadratic in the fleet.
-#[derive(Default)]
-struct Holders(Option<BTreeMap<String, ReplicaId>>);
-
-impl Holders {
-    fn of(&mut self, replicas: &BTreeMap<ReplicaId, ReplicaRecord>) -> &mut Self {
-        self.0.get_or_insert_with(|| {
-            let devices = |r: &ReplicaRecord| {
-                let id = r.id.clone();
-                r.gpu_uuids
-                    .clone()
-                    .into_iter()
-                    .map(move |uuid| (uuid, id.clone()))
-            };
-            replicas.values().flat_map(devices).collect()
-        });
-        self
-    }
-
-    /// Gives the replica its devices and takes back those it no longer lists.
-    fn reserve(
-        &mut self,
-        before: Option<&ReplicaRecord>,
-        replica: &ReplicaRecord,
-    ) -> Result<(), TxRefusal> {
-        let map = self.0.get_or_insert_default();
-        for uuid in &replica.gpu_uuids {
-            if let Some(holder) = map.get(uuid).filter(|h| **h != replica.id) {
-                return Err(TxRefusal::DeviceTaken {
-                    uuid: uuid.clone(),
-                    holder: holder.clone(),
-                    wanted: replica.id.clone(),
-                });
-            }
-        }
-        for uuid in before.into_iter().flat_map(|r| &r.gpu_uuids) {
-            map.remove(uuid);
-        }
-        map.extend(
-            replica
-                .gpu_uuids
-                .iter()
-                .map(|uuid| (uuid.clone(), replica.id.clone())),
-        );
-        Ok(())
-    }
-
-    fn release(&mut self, replica: &ReplicaRecord) {
-        if let Some(map) = &mut self.0 {
-            for uuid in &replica.gpu_uuids {
-                map.remove(uuid);
-            }
-        }
-    }
 }
 
 fn put_back<K: Ord, V>(map: &mut BTreeMap<K, V>, key: K, before: Option<Box<V>>) {

@@ -1,9 +1,11 @@
 //! A transaction's conditions and changes as SQL; the meaning is `ServerState::apply`.
 
+use std::collections::BTreeSet;
+
 use sqlx::{PgConnection, Row};
 
 use koi_core::ids::JobId;
-use koi_core::store::{Change, Expect, StoreTx, TxRefusal};
+use koi_core::store::{Change, Expect, ReplicaRecord, StoreTx, TxRefusal};
 use koi_core::tick::{Phase, TickRecord};
 
 use super::head::Head;
@@ -33,14 +35,34 @@ pub(super) async fn apply(
         check(db, head, expect).await?;
     }
     let mut context = Context { head, tx };
-    for change in &tx.changes {
-        apply_change(db, &mut context, change).await?;
+    let mut rest = tx.changes.as_slice();
+    while let Some((first, others)) = rest.split_first() {
+        let run = replica_run(rest);
+        rest = if run.is_empty() {
+            apply_change(db, &mut context, first).await?;
+            others
+        } else {
+            replica::replicas_put(db, &run).await?;
+            rest.get(run.len()..).unwrap_or_default()
+        };
     }
     head.epoch = tx.epoch;
     if tx.changes.iter().any(may_end_a_job) {
         job::job_forget_finished(db).await?;
     }
     Ok(())
+}
+
+/// The replicas, all of different ids, with which the changes begin.
+fn replica_run(changes: &[Change]) -> Vec<&ReplicaRecord> {
+    let mut seen = BTreeSet::new();
+    let replicas = changes.iter().map_while(|change| match change {
+        Change::Replica(record) => Some(&**record),
+        _ => None,
+    });
+    replicas
+        .take_while(|record| seen.insert(&record.id))
+        .collect()
 }
 
 const fn may_end_a_job(change: &Change) -> bool {
@@ -100,7 +122,7 @@ async fn apply_change(
     match change {
         Change::Job(record) => job::job_put(db, record, context.tx.at).await,
         Change::Host(record) => host::host_put(db, record, context).await,
-        Change::Replica(record) => replica::replica_put(db, record).await,
+        Change::Replica(record) => replica::replicas_put(db, &[&**record]).await,
         Change::ReplicaReleased(id) => replica::replica_release(db, id).await,
         Change::Tick(record) => tick::tick_put(db, record, context.head).await,
         Change::Plan(record) => plan::plan_put(db, record, context.head).await,

@@ -1,6 +1,6 @@
 //! Evidence rows: appended once, never changed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use sqlx::postgres::PgRow;
 use sqlx::{PgConnection, Row};
@@ -10,7 +10,7 @@ use koi_core::validation::EvidenceRow;
 
 use super::{MAX_PAGE, Store, StoreError, document};
 
-/// Appends rows; a row that exists is left as it is.
+/// Appends rows and counts what they decided; a row that exists is left as it is.
 pub(super) async fn evidence_insert(
     db: &mut PgConnection,
     rows: &[EvidenceRow],
@@ -23,8 +23,8 @@ pub(super) async fn evidence_insert(
                SELECT tick_id, job_id, rank, generation, doc::json
                FROM unnest($1::bigint[], $2::uuid[], $3::bigint[], $4::bigint[], $5::text[])
                     AS t (tick_id, job_id, rank, generation, doc)
-               ON CONFLICT DO NOTHING";
-    sqlx::query(sql)
+               ON CONFLICT DO NOTHING RETURNING tick_id, job_id, rank";
+    let inserted = sqlx::query(sql)
         .bind(rows.iter().map(|r| r.tick.0).collect::<Vec<_>>())
         .bind(rows.iter().map(|r| r.job.0).collect::<Vec<_>>())
         .bind(rows.iter().map(|r| i64::from(r.rank)).collect::<Vec<_>>())
@@ -34,8 +34,36 @@ pub(super) async fn evidence_insert(
                 .collect::<Vec<_>>(),
         )
         .bind(docs)
-        .execute(db)
+        .fetch_all(&mut *db)
         .await?;
+    let mut new = BTreeSet::new();
+    for row in &inserted {
+        let id: (i64, uuid::Uuid, i64) = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
+        new.insert(id);
+    }
+    let mut decided: BTreeMap<&str, i64> = BTreeMap::new();
+    for row in rows {
+        // Of two rows of one identity in one call the first is the one that was inserted.
+        if new.remove(&(row.tick.0, row.job.0, i64::from(row.rank))) {
+            for verdict in row.mechanisms.iter().filter(|m| m.quadrant.is_some()) {
+                *decided.entry(&verdict.id).or_default() += 1;
+            }
+        }
+    }
+    mechanism_count_add(db, &decided).await
+}
+
+async fn mechanism_count_add(
+    db: &mut PgConnection,
+    decided: &BTreeMap<&str, i64>,
+) -> Result<(), StoreError> {
+    let sql = "INSERT INTO mechanism_count (mechanism_id, n_decided)
+               SELECT * FROM unnest($1::text[], $2::bigint[])
+               ON CONFLICT (mechanism_id) DO UPDATE SET
+                   n_decided = mechanism_count.n_decided + excluded.n_decided";
+    let ids: Vec<&str> = decided.keys().copied().collect();
+    let counts: Vec<i64> = decided.values().copied().collect();
+    sqlx::query(sql).bind(ids).bind(counts).execute(db).await?;
     Ok(())
 }
 
@@ -116,9 +144,7 @@ impl Store {
     /// # Errors
     /// [`StoreError`].
     pub async fn decided_rows(&self) -> Result<BTreeMap<String, u32>, StoreError> {
-        let sql = "SELECT m->>'id', count(*) FROM evidence,
-                   LATERAL json_array_elements(doc::json->'mechanisms') AS m
-                   WHERE m->>'quadrant' IS NOT NULL GROUP BY 1";
+        let sql = "SELECT mechanism_id, n_decided FROM mechanism_count";
         let rows = sqlx::query(sql).fetch_all(&self.shared).await?;
         rows.iter()
             .map(|row| {

@@ -45,6 +45,9 @@ pub fn spawn(
 }
 
 async fn sweep_once(store: &Store, retention_days: u32) {
+    if let Err(error) = store.partitions_ahead(utc_now()).await {
+        tracing::warn!(%error, "no partition was made for tomorrow's telemetry");
+    }
     let oldest = utc_now().plus_seconds(-86_400 * i64::from(retention_days));
     if let Err(error) = store.drop_partitions_before(oldest).await {
         tracing::warn!(%error, "old telemetry was not dropped");

@@ -156,6 +156,31 @@ async fn a_device_is_reserved_once_until_it_is_released() {
     assert_eq!(state.replicas.len(), 2);
 }
 
+/// A run of replicas is written set by set; the answers are those of one after the other.
+#[tokio::test]
+async fn devices_change_hands_within_one_transaction() {
+    let chat = job(1, "chat");
+    let at = |index, devices: &[&str]| put_replica(&replica(&chat, index, devices));
+    let script = [
+        tx(vec![put_job(&chat), at(0, &["G1", "G2"]), at(1, &["G3"])]),
+        // 0 lets go of G2 before 1 wants it; the other way round it is taken.
+        tx(vec![at(0, &["G1"]), at(1, &["G3", "G2"]), at(2, &["G4"])]),
+        tx(vec![at(3, &["G4"]), at(2, &["G5"])]),
+        // The same replica twice in one transaction.
+        tx(vec![
+            at(2, &["G5"]),
+            at(3, &["G4"]),
+            at(3, &["G6"]),
+            at(4, &["G4"]),
+        ]),
+        tx(vec![at(5, &["G7"]), at(6, &["G7"])]),
+    ];
+    let (answers, state) = agree(&script).await;
+    let ok: Vec<bool> = answers.iter().map(Result::is_ok).collect();
+    assert_eq!(ok, [true, true, false, true, false]);
+    assert_eq!(state.replicas.len(), 5);
+}
+
 #[tokio::test]
 async fn a_failed_change_takes_all_the_others_with_it() {
     let chat = job(1, "chat");

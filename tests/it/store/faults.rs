@@ -4,12 +4,11 @@ use std::time::{Duration, Instant};
 
 use koi_core::ids::Epoch;
 use koi_core::store::{Change, StoreTx, TxRefusal};
-use koi_server::postgres::{PrivateCluster, Settings};
 use koi_server::store::{ErrorClass, Outage, Outcome, Store, StoreError, StoreOptions};
 
 use super::records::*;
 use super::{key, load, refusal};
-use crate::support::{TestDatabase, TestFolder, patient};
+use crate::support::{TestDatabase, patient};
 
 /// Kills every backend of the test's database except its own.
 async fn kill_backends(database: &TestDatabase) {
@@ -344,56 +343,4 @@ async fn hazard_b14_a_damaged_row_is_quarantined_and_the_rest_loads() {
         matches!(taken, Err(TxRefusal::DeviceTaken { .. })),
         "{taken:?}"
     );
-}
-
-/// `kill -9` of the postmaster between commits of a durable cluster: what was acknowledged is there
-/// after recovery, and the store finds its way back.
-#[tokio::test]
-async fn hazard_b1_kill_9_of_the_server_loses_nothing_that_was_acknowledged() {
-    let folder = TestFolder::new("kill");
-    let settings = Settings::from_env(folder.0.clone());
-    let cluster = PrivateCluster::prepare(&settings).unwrap();
-    let mut running = Some(cluster.spawn().unwrap());
-    let store = Store::connect(&cluster.url(), patient()).await.unwrap();
-    store.migrate().await.unwrap();
-    let mut n_acknowledged = 0;
-    for round in 0..2_u32 {
-        for n in 1..=5 {
-            let n = round * 5 + n;
-            store
-                .commit(&tx(vec![put_job(&job(n, &format!("job-{n}")))]))
-                .await
-                .unwrap();
-            n_acknowledged += 1;
-        }
-        let pid = running.as_ref().unwrap().pid();
-        kill_9(pid);
-        let error = impatient(&cluster).await.unwrap_err();
-        assert_eq!(error.class(), ErrorClass::Transient, "{error:?}");
-        // The old handle goes first, as in a supervisor that saw its child die.
-        drop(running.take());
-        running = Some(cluster.spawn().unwrap());
-        assert_eq!(
-            store.load_state().await.unwrap().state.jobs.len(),
-            n_acknowledged
-        );
-    }
-    store.close().await;
-    running.unwrap().stop().unwrap();
-}
-
-fn kill_9(pid: u32) {
-    let done = std::process::Command::new("kill")
-        .args(["-9", &pid.to_string()])
-        .status()
-        .unwrap();
-    assert!(done.success());
-}
-
-async fn impatient(cluster: &PrivateCluster) -> Result<Store, StoreError> {
-    let options = StoreOptions {
-        acquire_timeout: Duration::from_millis(300),
-        ..StoreOptions::default()
-    };
-    Store::connect(&cluster.url(), options).await
 }

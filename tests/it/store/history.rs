@@ -77,10 +77,7 @@ async fn lists_agree(memory: &MemStore, store: &Store) {
     assert_eq!(audit, memory.audit().cloned().collect::<Vec<_>>());
 }
 
-#[tokio::test]
-async fn listings_are_paged_without_loss_or_repetition() {
-    let database = TestDatabase::new().await;
-    let store = &database.store;
+async fn seven_of_everything(store: &Store) {
     for n in 1..=7_u32 {
         let new = job(n, "same-name");
         let seq = i64::from(n);
@@ -95,6 +92,13 @@ async fn listings_are_paged_without_loss_or_repetition() {
             .await
             .unwrap();
     }
+}
+
+#[tokio::test]
+async fn listings_are_paged_without_loss_or_repetition() {
+    let database = TestDatabase::new().await;
+    let store = &database.store;
+    seven_of_everything(store).await;
     let mut page = PageRequest::first(3);
     let (mut jobs, mut sizes) = (Vec::new(), Vec::new());
     loop {
@@ -213,6 +217,46 @@ async fn plans_ticks_and_evidence_are_found_by_number() {
     assert_eq!(of_tick, [evidence(1, one, 0, 3), evidence(1, one, 1, 4)]);
     let of_job = store.evidence_of_job(one, 2).await.unwrap();
     assert_eq!(of_job, [evidence(2, one, 0, 5), evidence(1, one, 0, 3)]);
+}
+
+#[tokio::test]
+async fn the_evidence_of_the_fleet_is_read_by_tick_and_counted_as_it_comes() {
+    let database = TestDatabase::new().await;
+    let store = &database.store;
+    let (one, two) = (job_id(1), job_id(2));
+    let rows = [
+        deciding(1, one, 0, &["M_a", "M_b"]),
+        deciding(1, two, 0, &["M_a"]),
+        deciding(2, one, 0, &[]),
+        deciding(3, one, 0, &["M_b"]),
+    ];
+    let twice = deciding(1, one, 0, &["M_c"]);
+    let first = rows
+        .iter()
+        .take(2)
+        .cloned()
+        .chain([twice.clone()])
+        .collect();
+    store
+        .commit(&tx(vec![Change::Evidence(first)]))
+        .await
+        .unwrap();
+    let second = rows.iter().skip(2).cloned().chain([twice]).collect();
+    store
+        .commit(&tx(vec![Change::Evidence(second)]))
+        .await
+        .unwrap();
+    let between = store.evidence_between(TickId(1), TickId(3)).await.unwrap();
+    assert_eq!(between, rows.iter().take(3).cloned().collect::<Vec<_>>());
+    let newest = store.evidence_newest(2).await.unwrap();
+    assert_eq!(newest, rows.iter().skip(2).cloned().collect::<Vec<_>>());
+    let decided = store.decided_rows().await.unwrap();
+    let expected = [("M_a".to_owned(), 2), ("M_b".to_owned(), 2)];
+    assert_eq!(
+        decided,
+        expected.into_iter().collect(),
+        "a row left out is not counted"
+    );
 }
 
 #[tokio::test]

@@ -22,7 +22,7 @@ use koi_core::store::{
 };
 use koi_core::tick::{Phase, TickCause, TickRecord};
 use koi_core::time::UtcMicros;
-use koi_core::validation::EvidenceRow;
+use koi_core::validation::{EvidenceRow, Exercise, MechanismVerdict, Quadrant};
 use koi_core::variables::{Outcome, OutcomeValues};
 
 pub(crate) const EPOCH: Epoch = Epoch(1);
@@ -161,8 +161,8 @@ pub(crate) fn ladder(generation: u32, usd_per_hour: f64) -> CommittedLadder {
             }],
         },
         promise: Promise {
-            bands: Vec::new(),
             ranks: Vec::new(),
+            bands: Vec::new(),
             outcomes: OutcomeValues::absent().with(Outcome::ALL[0], 1.0 / 3.0),
             sigma: SigmaTerms {
                 exploit,
@@ -295,7 +295,6 @@ pub(crate) fn plan(seq: i64, parent: i64, jobs: &[JobId], objective: f64) -> Pla
 
 pub(crate) fn evidence(tick: i64, job: JobId, rank: u32, points: u32) -> EvidenceRow {
     EvidenceRow {
-        inside_band: std::collections::BTreeMap::new(),
         tick: TickId(tick),
         job,
         rank,
@@ -304,8 +303,27 @@ pub(crate) fn evidence(tick: i64, job: JobId, rank: u32, points: u32) -> Evidenc
         points,
         observed: OutcomeValues::absent().with(Outcome::ALL[2], 0.7),
         promise_residuals: OutcomeValues::absent(),
+        inside_band: BTreeMap::from([(Outcome::ALL[2], true)]),
         variables: BTreeMap::new(),
         mechanisms: Vec::new(),
+    }
+}
+
+/// A row that decided these mechanisms and left `M_open` undecided.
+pub(crate) fn deciding(tick: i64, job: JobId, rank: u32, mechanisms: &[&str]) -> EvidenceRow {
+    let verdict = |id: &str, quadrant| MechanismVerdict {
+        id: id.to_owned(),
+        committed: true,
+        v_verdicts: BTreeMap::new(),
+        y_verdicts: BTreeMap::new(),
+        quadrant,
+        icp: BTreeMap::new(),
+        exercise: Exercise::NotComputed,
+    };
+    let decided = mechanisms.iter().map(|id| verdict(id, Some(Quadrant::Q1)));
+    EvidenceRow {
+        mechanisms: decided.chain([verdict("M_open", None)]).collect(),
+        ..evidence(tick, job, rank, 30)
     }
 }
 

@@ -5,7 +5,8 @@ use sqlx::Row;
 
 use crate::support::TestDatabase;
 
-/// Tables, columns, constraints and indexes, in an order of their own.
+/// Tables, columns, constraints and indexes, in an order of their own. PostgreSQL 18 lists NOT NULL
+/// as constraints; earlier versions do not.
 const DUMP: &str = r#"
     SELECT line FROM (
         SELECT table_name, 0 AS part, ordinal_position::int AS place,
@@ -19,7 +20,7 @@ const DUMP: &str = r#"
         FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'p')
         UNION ALL
         SELECT conrelid::regclass::text, 1, 0, '  ' || conname || ' ' || pg_get_constraintdef(oid)
-        FROM pg_constraint WHERE connamespace = 'public'::regnamespace AND conrelid <> 0
+        FROM pg_constraint WHERE connamespace = 'public'::regnamespace AND conrelid <> 0 AND contype <> 'n'
         UNION ALL
         SELECT tablename, 2, 0, '  ' || indexdef FROM pg_indexes WHERE schemaname = 'public'
     ) AS dump (table_name, part, place, line)
