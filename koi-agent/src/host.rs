@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use koi_core::agent::{AgentEffect, AgentInput, AgentMachine};
@@ -96,7 +97,11 @@ impl Host {
             tasks: TaskTracker::new(),
         };
         for process in adopted {
+            let (id, has_served) = (process.meta.replica_id.clone(), process.has_served());
             host.attend(process);
+            if has_served {
+                host.step(AgentInput::Ready(id));
+            }
         }
         (host, events, receiver)
     }
@@ -156,13 +161,14 @@ impl Host {
     /// Watches, probes and scrapes a process from now on.
     fn attend(&mut self, process: ReplicaProcess) {
         let id = process.meta.replica_id.clone();
+        let ready = Arc::new(AtomicBool::new(process.has_served()));
         let worker = worker::spawn(worker::Parts {
             process: process.clone(),
             launcher: self.parts.launcher.clone(),
             events: self.events.clone(),
             sink: self.parts.sink.clone(),
             tasks: self.tasks.clone(),
-            ready: Arc::default(),
+            ready,
         });
         if let Some(old) = self.workers.insert(id.clone(), worker) {
             old.stop();

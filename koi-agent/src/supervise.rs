@@ -17,7 +17,7 @@ use koi_core::ids::ReplicaId;
 use koi_core::job::EngineName;
 use koi_core::time::UtcMicros;
 use koi_shim::ShimError;
-use koi_shim::files::{EXIT_FILE, IDENTITY_FILE, read_json};
+use koi_shim::files::{EXIT_FILE, IDENTITY_FILE, read_json, write_json};
 use koi_shim::record::{ExitRecord, Identity, Member, Operation, Reply, ShimStatus};
 use koi_shim::tree::{Depth, OwnedTree};
 use serde::{Deserialize, Serialize};
@@ -26,6 +26,8 @@ use crate::supervise::control::{ControlError, ask};
 
 /// File with what the agent knows of a replica, beside the shim's own.
 pub const REPLICA_FILE: &str = "replica.json";
+/// File that says a token came back from the launch it names.
+pub const SERVED_FILE: &str = "served.json";
 /// The engine's output within the state folder.
 pub const LOG_FILE: &str = "engine.log";
 
@@ -71,6 +73,12 @@ pub struct ReplicaMeta {
     pub launched_at: UtcMicros,
     /// Whatever else the caller wants back after a restart.
     pub labels: BTreeMap<String, String>,
+}
+
+/// `served.json`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Served {
+    nonce: String,
 }
 
 /// A replica whose shim served when it was last seen.
@@ -173,6 +181,28 @@ impl ReplicaProcess {
         } else {
             ExitProof::Survivors(left)
         })
+    }
+
+    /// Notes that a token came back: after its own restart, the agent goes on with this engine
+    /// where it stood instead of taking it out of service until it answers a probe.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn note_served(&self) -> io::Result<()> {
+        let served = Served {
+            nonce: self.meta.nonce.clone(),
+        };
+        write_json(&self.state_dir.join(SERVED_FILE), &served).map_err(io::Error::other)
+    }
+
+    /// True when a token came back from this launch at some time.
+    #[must_use]
+    pub fn has_served(&self) -> bool {
+        // A damaged note only costs a probe.
+        read_json::<Served>(&self.state_dir.join(SERVED_FILE))
+            .ok()
+            .flatten()
+            .is_some_and(|served| served.nonce == self.meta.nonce)
     }
 
     /// Path of the engine's log.

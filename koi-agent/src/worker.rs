@@ -211,19 +211,11 @@ impl Looker {
         let meta = &self.parts.process.meta;
         let Ok(ip) = meta.host.parse() else { return };
         let address = SocketAddr::new(ip, meta.port);
-        while probe_token(address, &meta.served_model_name, TOKEN_LIMIT)
-            .await
-            .is_err()
-        {
-            tokio::time::sleep(TOKEN_PAUSE).await;
-        }
         let id = meta.replica_id.clone();
-        self.parts.ready.store(true, Ordering::Relaxed);
-        send(
-            &self.parts.events,
-            Event::Input(AgentInput::Ready(id.clone())),
-        )
-        .await;
+        // One that has served before is judged by its progress, like any other that serves.
+        if !self.parts.ready.load(Ordering::Relaxed) {
+            self.first_token(address).await;
+        }
         let mut windows = WindowBuilder::new(id, meta.served_model_name.clone());
         loop {
             self.look(address, &mut windows).await;
@@ -237,6 +229,23 @@ impl Looker {
                 () = self.hurry.notified() => {}
             }
         }
+    }
+
+    async fn first_token(&self, address: SocketAddr) {
+        let process = &self.parts.process;
+        let meta = &process.meta;
+        while probe_token(address, &meta.served_model_name, TOKEN_LIMIT)
+            .await
+            .is_err()
+        {
+            tokio::time::sleep(TOKEN_PAUSE).await;
+        }
+        self.parts.ready.store(true, Ordering::Relaxed);
+        if let Err(error) = process.note_served() {
+            tracing::warn!(replica = %meta.replica_id, %error, "not noted that it serves");
+        }
+        let ready = AgentInput::Ready(meta.replica_id.clone());
+        send(&self.parts.events, Event::Input(ready)).await;
     }
 
     async fn look(&mut self, address: SocketAddr, windows: &mut WindowBuilder) {

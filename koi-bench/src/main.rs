@@ -6,6 +6,7 @@
 mod agreement;
 mod cluster;
 mod idle;
+mod kills;
 mod koi;
 mod plan;
 mod report;
@@ -80,6 +81,9 @@ enum Bench {
     /// Share of judged windows inside the SLO, per running job.
     #[command(after_help = "Example:\n  koi bench slo --data-dir /tmp/koi --minutes 10")]
     Slo(slo::SloArgs),
+    /// Kill every part of a cluster of its own under load, and change it by plan.
+    #[command(after_help = "Example:\n  koi bench kills --repeats 3 --fleet demo")]
+    Kills(kills::KillsArgs),
 }
 
 const LIST: &str = "\
@@ -87,7 +91,8 @@ truth      the uncorrected surrogate against the simulated engine's truth, per e
 plan       time and memory of planning and checking a plan
 idle       memory and processor time of a running cluster at rest
 agreement  the load generator's stopwatch against the server's percentiles
-slo        share of judged windows inside the SLO, per running job";
+slo        share of judged windows inside the SLO, per running job
+kills      what clients notice when parts of a cluster are killed or changed by plan";
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
@@ -110,6 +115,10 @@ fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
         report::say(LIST)?;
         return Ok(ExitCode::from(2));
     };
+    if let Bench::Kills(args) = bench {
+        kills::run(args, cli.global.output == Format::Json)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let Some(report) = measure(bench, &cli.global)? else {
         report::say(LIST)?;
         return Ok(ExitCode::SUCCESS);
@@ -121,7 +130,7 @@ fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
 
 fn measure(bench: &Bench, global: &Global) -> anyhow::Result<Option<Report>> {
     Ok(Some(match bench {
-        Bench::List => return Ok(None),
+        Bench::List | Bench::Kills(_) => return Ok(None),
         Bench::Truth(args) => truth::run(args, global)?,
         Bench::Plan(args) => plan::run(args, global)?,
         Bench::Idle(args) => idle::run(args, global)?,

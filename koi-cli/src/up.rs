@@ -25,7 +25,7 @@ use crate::args::{Global, UpArgs};
 use crate::failure::{ExitCode, Failure};
 use crate::output::print;
 use crate::paths::DataDir;
-use crate::up::cluster::Cluster;
+use crate::up::cluster::{Cluster, take_lock};
 use crate::up::state::UpState;
 
 /// Runs `koi up` until it is interrupted, or with `--detach` until jobs run.
@@ -58,11 +58,27 @@ pub async fn run(global: &Global, args: UpArgs) -> anyhow::Result<()> {
 /// When processes are left, with their list.
 pub async fn down(global: &Global) -> anyhow::Result<()> {
     let data = DataDir::resolve(global.data_dir.as_deref());
-    let Some(state) = UpState::read(&data)? else {
+    let Some(state) = state_of_running(&data).await? else {
         return print(&format!("nothing runs in {}", data.path().display()));
     };
     shutdown::from_outside(&data, &state).await?;
     print("everything is stopped")
+}
+
+/// How long a supervisor may take from its lock to its first note of itself.
+const FIRST_NOTE: std::time::Duration = std::time::Duration::from_secs(5);
+
+/// The state, also of a supervisor that has only just begun.
+async fn state_of_running(data: &DataDir) -> anyhow::Result<Option<UpState>> {
+    let deadline = tokio::time::Instant::now() + FIRST_NOTE;
+    loop {
+        let state = UpState::read(data)?;
+        let is_free = state.is_none() && (!data.path().exists() || take_lock(data).is_ok());
+        if state.is_some() || is_free || tokio::time::Instant::now() >= deadline {
+            return Ok(state);
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
 }
 
 /// SIGINT or SIGTERM.

@@ -257,7 +257,10 @@ impl ServerMachine {
         for (id, job) in &self.state.jobs {
             let endpoints = endpoints_of(&self.state, &self.live, *id);
             let before = self.published.get(id);
-            if before.is_some_and(|b| b.endpoints == endpoints) {
+            let twin = self.state.job_named(job.spec.name.as_str());
+            // The set of a name belongs to the live job of that name, not to one that is over.
+            let is_anothers = twin.is_some_and(|t| t.id != *id);
+            if is_anothers || before.is_some_and(|b| b.endpoints == endpoints) {
                 continue;
             }
             self.endpoint_version = self.endpoint_version.saturating_add(1);

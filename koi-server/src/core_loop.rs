@@ -237,7 +237,12 @@ impl Loop {
             endpoints = set.endpoints.len(),
             "endpoints changed"
         );
-        self.parts.endpoints.publish(set);
+        let is_over = self.parts.machine.state().job_named(&set.job).is_none();
+        if is_over && set.endpoints.is_empty() {
+            self.parts.endpoints.retire(set);
+        } else {
+            self.parts.endpoints.publish(set);
+        }
     }
 }
 

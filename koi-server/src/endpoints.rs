@@ -46,6 +46,23 @@ impl EndpointBoard {
         drop(self.changes.send(set));
     }
 
+    /// Takes down the set of a job that is over: no file is left, so that clients stop sending, and
+    /// watchers see the set empty.
+    pub fn retire(&self, set: EndpointSet) {
+        match std::fs::remove_file(self.dir.join(format!("{}.json", set.job))) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                tracing::error!(%error, job = set.job, "cannot remove the endpoint file");
+            }
+            Ok(()) | Err(_) => {}
+        }
+        self.newest
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+            .remove(&set.job);
+        // No watcher is not an error.
+        drop(self.changes.send(set));
+    }
+
     fn write(&self, set: &EndpointSet) -> std::io::Result<()> {
         let path = self.dir.join(format!("{}.json", set.job));
         let temporary = self.dir.join(format!(".{}.json.new", set.job));

@@ -19,7 +19,9 @@ use koi_shim::spec::{CLUSTER_VARIABLE, FORMAT, ShimSpec};
 use tokio::process::Command;
 use tokio::time::timeout;
 
-use crate::supervise::{LOG_FILE, REPLICA_FILE, ReplicaMeta, ReplicaProcess, Supervision};
+use crate::supervise::{
+    LOG_FILE, REPLICA_FILE, ReplicaMeta, ReplicaProcess, SERVED_FILE, Supervision,
+};
 
 /// Longest wait for a shim to report that the engine's process exists.
 const SHIM_START_LIMIT: Duration = Duration::from_secs(15);
@@ -135,6 +137,7 @@ fn prepare_folder(state_dir: &Path, spec: &LaunchSpec) -> Result<(), LaunchError
         SHIM_LOG_FILE,
         SPEC_FILE,
         REPLICA_FILE,
+        SERVED_FILE,
     ] {
         ignore_missing(fs::remove_file(state_dir.join(old))).map_err(file)?;
     }

@@ -66,6 +66,7 @@ pub(super) fn snapshot(n_jobs: u32, n_hosts: u32, seed: u64) -> anyhow::Result<S
         catalog_hash: Catalog::embedded().hash().to_owned(),
         state,
         liveness,
+        silence_s: BTreeMap::new(),
         experience: Experience::default(),
         measured: BTreeMap::new(),
     })

@@ -12,6 +12,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::events::Events;
+use super::ports::PortRange;
 use super::process::Process;
 use super::state::{Child, UpState};
 use crate::failure::{ExitCode, Failure};
@@ -34,6 +35,7 @@ pub(super) struct Cluster {
     state: Mutex<UpState>,
     exits: Mutex<BTreeMap<String, u32>>,
     tasks: Mutex<JoinSet<()>>,
+    ranges: Mutex<Vec<PortRange>>,
     /// Held for as long as this process lives; the system lets go of it even after SIGKILL.
     _lock: OwnedFd,
 }
@@ -69,6 +71,7 @@ impl Cluster {
             state: Mutex::new(state),
             exits: Mutex::new(BTreeMap::new()),
             tasks: Mutex::new(JoinSet::new()),
+            ranges: Mutex::new(Vec::new()),
             _lock: held,
         })
     }
@@ -88,6 +91,11 @@ impl Cluster {
     /// The state now.
     pub(super) fn state(&self) -> UpState {
         lock(&self.state).clone()
+    }
+
+    /// Keeps the hosts' ports claimed for as long as the cluster is supervised.
+    pub(super) fn hold(&self, ranges: Vec<PortRange>) {
+        *lock(&self.ranges) = ranges;
     }
 
     /// Notes a started child.

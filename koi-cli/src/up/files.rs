@@ -100,12 +100,14 @@ struct TokenEntry {
 }
 
 /// Settings files of server and agents.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(super) struct Written {
     /// `server.toml`.
     pub(super) server: PathBuf,
     /// (host, `agent.toml`), in the order of the fleet.
     pub(super) agents: Vec<(String, PathBuf)>,
+    /// Ports of every host, claimed while this is kept.
+    pub(super) ranges: Vec<ports::PortRange>,
 }
 
 fn make_dir(path: PathBuf) -> anyhow::Result<PathBuf> {
@@ -141,7 +143,7 @@ pub(super) fn write(input: &Input<'_>) -> anyhow::Result<Written> {
     }];
     let mut agents = vec![];
     let ranges = ports::ranges(input.fleet.hosts.len())?;
-    for (host, range) in input.fleet.hosts.iter().zip(ranges) {
+    for (host, range) in input.fleet.hosts.iter().zip(&ranges) {
         let folder = make_dir(data.host(host.host.as_str()))?;
         let token_file = token(folder.join("token"))?;
         tokens.push(TokenEntry {
@@ -151,7 +153,7 @@ pub(super) fn write(input: &Input<'_>) -> anyhow::Result<Written> {
         });
         agents.push((
             host.host.to_string(),
-            agent(data, host, &server_url, range)?,
+            agent(data, host, &server_url, range.ports)?,
         ));
     }
     write_private(
@@ -177,7 +179,11 @@ pub(super) fn write(input: &Input<'_>) -> anyhow::Result<Written> {
         ca_file: None,
     };
     write_private(&data.client_settings(), &toml::to_string(&client)?)?;
-    Ok(Written { server, agents })
+    Ok(Written {
+        server,
+        agents,
+        ranges,
+    })
 }
 
 fn agent(

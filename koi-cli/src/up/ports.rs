@@ -35,8 +35,17 @@ pub(super) fn server(asked: Option<SocketAddr>) -> anyhow::Result<SocketAddr> {
     Ok(listener.local_addr()?)
 }
 
-/// One range of ports per host, `[first, last]`, nothing listening on any of their first ports.
-pub(super) fn ranges(n_hosts: usize) -> anyhow::Result<Vec<[u16; 2]>> {
+/// The ports of one host's engines. The port after the last is listened on for as long as this value
+/// lives, so that another cluster takes another range even while no engine runs in this one.
+#[derive(Debug)]
+pub(super) struct PortRange {
+    /// First and last port.
+    pub(super) ports: [u16; 2],
+    _claim: TcpListener,
+}
+
+/// One range of ports per host, disjoint from each other and from those of other clusters.
+pub(super) fn ranges(n_hosts: usize) -> anyhow::Result<Vec<PortRange>> {
     let here = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let mut ranges = Vec::with_capacity(n_hosts);
     let mut first = FIRST;
@@ -45,9 +54,15 @@ pub(super) fn ranges(n_hosts: usize) -> anyhow::Result<Vec<[u16; 2]>> {
             first + PORTS_PER_HOST <= LAST,
             "not enough free ports between {FIRST} and {LAST} for {n_hosts} hosts"
         );
-        // Another cluster's host uses its range from below.
-        if (first..first + 8).all(|p| is_free(here(p))) {
-            ranges.push([first, first + PORTS_PER_HOST - 1]);
+        let end = first + PORTS_PER_HOST - 1;
+        // A cluster whose supervisor was killed has no claims, but engines, from below.
+        if (first..first + 8).all(|p| is_free(here(p)))
+            && let Ok(claim) = TcpListener::bind(here(end))
+        {
+            ranges.push(PortRange {
+                ports: [first, end - 1],
+                _claim: claim,
+            });
         }
         first += PORTS_PER_HOST;
     }
@@ -69,8 +84,12 @@ mod tests {
                 .contains("--listen")
         );
         assert!(server(None).unwrap().ip().is_loopback());
-        let ranges = ranges(6).unwrap();
-        assert!(ranges.windows(2).all(|w| w[0][1] < w[1][0]), "{ranges:?}");
+        let of = |ranges: &[PortRange]| ranges.iter().map(|r| r.ports).collect::<Vec<_>>();
+        let (one, other) = (ranges(6).unwrap(), ranges(6).unwrap());
+        let mut all = of(&one);
+        all.extend(of(&other));
+        all.sort_unstable();
+        assert!(all.windows(2).all(|w| w[0][1] < w[1][0]), "{all:?}");
         assert!(super::ranges(1000).is_err());
     }
 }

@@ -210,7 +210,8 @@ fn write_files(cluster: &Cluster, plan: &Plan, args: &UpArgs) -> anyhow::Result<
         database_url: std::env::var("KOI_DATABASE_URL")
             .unwrap_or_else(|_| files::private_database(&cluster.data)),
     };
-    let written = files::write(&input)?;
+    let mut written = files::write(&input)?;
+    cluster.hold(std::mem::take(&mut written.ranges));
     let settings: Vec<PathBuf> = written
         .agents
         .iter()

@@ -57,7 +57,10 @@ impl UpState {
         match std::fs::read(&path) {
             Ok(bytes) => match serde_json::from_slice(&bytes) {
                 Ok(state) => Ok(Some(state)),
-                Err(e) => anyhow::bail!("{} cannot be read: {e}", path.display()),
+                Err(e) => anyhow::bail!(
+                    "{} cannot be read: {e}; remove it when no `koi up` runs there",
+                    path.display()
+                ),
             },
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
             Err(e) => anyhow::bail!("read {}: {e}", path.display()),
