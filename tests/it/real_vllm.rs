@@ -177,6 +177,7 @@ async fn submit(client: &Client) {
 async fn job(client: &Client) -> v1::Job {
     let request = v1::GetJobRequest {
         job: JOB.to_owned(),
+        ..v1::GetJobRequest::default()
     };
     let reply = client.jobs().get_job(request).await.unwrap().into_inner();
     reply.job.unwrap()

@@ -112,10 +112,8 @@ fn one(scenario: &Scenario<'_>, n_requests: usize, loads: &[f64]) -> anyhow::Res
         return Ok(ran);
     };
     ran.started = true;
-    let (Some(prediction), Some(capacity)) = (
-        full_prediction,
-        saturated(&config, &truth, &full)?,
-    ) else {
+    let (Some(prediction), Some(capacity)) = (full_prediction, saturated(&config, &truth, &full)?)
+    else {
         return Ok(ran);
     };
     ran.samples.push(scenario.sample(
