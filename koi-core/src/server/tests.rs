@@ -3,6 +3,7 @@
 mod faults;
 mod host;
 mod sim;
+mod ticks;
 mod walk;
 
 use host::Fate;
@@ -316,7 +317,7 @@ fn a_plan_in_the_making_yields_to_what_happens_meanwhile() {
     }
     let snapshot = sim.open_tick().unwrap();
     let mut actions: Vec<_> = (1..=3)
-        .filter_map(|n| sim::ladder_action(&snapshot, crate::planner::test_world::job_id(n), 1))
+        .filter_map(|n| ticks::ladder_action(&snapshot, crate::planner::test_world::job_id(n), 1))
         .collect();
     for (action, host) in actions.iter_mut().zip(["a", "b", "c"]) {
         action.slots[0].host = host.parse().unwrap();
@@ -344,7 +345,7 @@ fn hazard_h8_a_plan_that_comes_a_tick_late_is_refused() {
     let mut sim = Sim::new(&[("a", 2)]);
     sim.submit(1, "chat").unwrap();
     let late = sim.open_tick().unwrap();
-    let actions = sim::ladder_action(&late, crate::planner::test_world::job_id(1), 1);
+    let actions = ticks::ladder_action(&late, crate::planner::test_world::job_id(1), 1);
     let next = sim.open_tick().unwrap();
     assert_eq!(next.tick, late.tick.next());
     assert!(is_conflict(

@@ -182,8 +182,8 @@ fn hazard_h3_capacity_that_went_before_the_commit_costs_only_the_job_that_wanted
     let snapshot = sim.open_tick().unwrap();
     let job = crate::planner::test_world::job_id;
     let mut actions = vec![
-        super::sim::ladder_action(&snapshot, job(1), 1).unwrap(),
-        super::sim::ladder_action(&snapshot, job(2), 1).unwrap(),
+        super::ticks::ladder_action(&snapshot, job(1), 1).unwrap(),
+        super::ticks::ladder_action(&snapshot, job(2), 1).unwrap(),
     ];
     actions[1].slots[0].host = "b".parse().unwrap();
     actions[1].slots[0].gpu_uuids = vec!["GPU-b-0".to_owned()];

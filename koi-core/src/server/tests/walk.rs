@@ -90,8 +90,8 @@ fn apply(sim: &mut Sim, event: &Event) {
         }
         Event::Fate(h, n) => sim.host(HOSTS[*h]).fate = fate(*n),
         Event::Busy(e, n) => {
-            let engines = sim.hosts.values_mut().flat_map(|h| h.engines.values_mut());
-            if let Some(engine) = engines.skip(*e).next() {
+            let mut engines = sim.hosts.values_mut().flat_map(|h| h.engines.values_mut());
+            if let Some(engine) = engines.nth(*e) {
                 engine.in_flight = *n;
             }
         }
