@@ -23,8 +23,6 @@ pub(crate) use report::Row;
 use report::{Outcome, table};
 pub(crate) use scenarios::Scenario;
 
-/// Least load under which a kill counts.
-const MIN_RATE_RPS: f64 = 20.0;
 /// After a scenario: requests that it hurt have failed by then, and the counts are written.
 const SETTLE: Duration = Duration::from_secs(3);
 
@@ -40,6 +38,9 @@ pub(crate) struct KillsArgs {
     /// Only these; may be repeated.
     #[arg(long, value_enum)]
     pub(crate) only: Vec<Scenario>,
+    /// Least load under which the figures count, in requests per second.
+    #[arg(long, default_value_t = 20.0)]
+    pub(crate) min_rate_rps: f64,
 }
 
 /// Runs the measurement and prints it.
@@ -82,7 +83,7 @@ fn koi() -> anyhow::Result<PathBuf> {
 fn measure(cluster: &Cluster, args: &KillsArgs) -> anyhow::Result<Vec<Row>> {
     let wanted = |s: &Scenario| args.only.is_empty() || args.only.contains(s);
     let mut rows = Vec::new();
-    check_rate(cluster)?;
+    check_rate(cluster, args.min_rate_rps)?;
     for scenario in Scenario::ALL.into_iter().filter(wanted) {
         let mut outcomes = Vec::new();
         for run in 1..=args.repeats {
@@ -104,7 +105,7 @@ fn measure(cluster: &Cluster, args: &KillsArgs) -> anyhow::Result<Vec<Row>> {
 }
 
 /// Refuses to measure under less load than was promised.
-fn check_rate(cluster: &Cluster) -> anyhow::Result<()> {
+fn check_rate(cluster: &Cluster, min_rate_rps: f64) -> anyhow::Result<()> {
     const SPAN: Duration = Duration::from_secs(5);
     scenarios::calm(cluster)?;
     // The load generator looks for endpoints, sends, and writes once a second.
@@ -115,8 +116,8 @@ fn check_rate(cluster: &Cluster) -> anyhow::Result<()> {
     let rate = n as f64 / begun.elapsed().as_secs_f64();
     say(&format!("{BUSY} gets {rate:.1} requests per second"));
     // The counts are up to a second old, at either end.
-    if rate < MIN_RATE_RPS * 0.75 {
-        bail!("{BUSY} gets {rate:.1} requests per second, {MIN_RATE_RPS} are needed");
+    if rate < min_rate_rps * 0.75 {
+        bail!("{BUSY} gets {rate:.1} requests per second, {min_rate_rps} are needed");
     }
     Ok(())
 }

@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use crate::agents::registry::Registry;
 use crate::endpoints::EndpointBoard;
 use crate::observability::Metric;
-use crate::store::{Store, StoreError};
+use crate::store::{Outcome, Store, StoreError, TxKey};
 
 /// Messages that may wait for the loop.
 const MAILBOX: usize = 4096;
@@ -217,9 +217,10 @@ impl Loop {
 
     fn begin(&self, tx: Box<StoreTx>) -> Commit {
         let store = self.parts.store.clone();
+        let shutdown = self.parts.shutdown.clone();
         Box::pin(async move {
             let started = std::time::Instant::now();
-            let result = store.commit(&tx).await;
+            let result = commit_for_sure(&store, &tx, &shutdown).await;
             Metric::StoreCommitSeconds.observe(
                 started.elapsed().as_secs_f64(),
                 Some(("kind", tx.kind.name())),
@@ -242,6 +243,25 @@ impl Loop {
             self.parts.endpoints.retire(set);
         } else {
             self.parts.endpoints.publish(set);
+        }
+    }
+}
+
+/// Commits until it is known whether it happened. A commit whose answer was lost is asked for again
+/// under its key: memory and database must not drift apart.
+async fn commit_for_sure(
+    store: &Store,
+    tx: &StoreTx,
+    shutdown: &CancellationToken,
+) -> Result<(), StoreError> {
+    let key = TxKey::fresh();
+    loop {
+        match store.commit_with_key(key, tx).await {
+            Err(error) if error.outcome() == Outcome::Unknown && !shutdown.is_cancelled() => {
+                tracing::warn!(%error, "the outcome of a write is not known: asking again");
+                tokio::time::sleep(AWAY_PAUSE).await;
+            }
+            known => return known,
         }
     }
 }

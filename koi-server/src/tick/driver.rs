@@ -13,8 +13,10 @@ use crate::observability::Metric;
 
 /// Requests for a tick that may wait.
 const REQUESTS: usize = 64;
-/// How often an owed tick is tried again.
-const OWED_POLL: Duration = Duration::from_secs(1);
+/// How often the database is asked whether it answers, and an owed tick tried again.
+const DATABASE_POLL: Duration = Duration::from_secs(2);
+/// A database that takes longer for nothing is as good as away.
+const PING_LIMIT: Duration = Duration::from_secs(3);
 /// Longest wait for known agents before the first tick of a start.
 const AGENTS_GRACE: Duration = Duration::from_secs(8);
 
@@ -85,7 +87,8 @@ struct Driver {
     parts: TickParts,
     interval: Duration,
     inbox: mpsc::Receiver<Answer>,
-    /// A tick that could not run because the database was away, or that the start owes.
+    /// A tick that the start owes, or that is due once the database is back from having been away:
+    /// what was lost or decided meanwhile shall not wait for the next boundary.
     owed: bool,
     shutdown: CancellationToken,
 }
@@ -95,8 +98,8 @@ impl Driver {
         self.wait_for_agents().await;
         let mut boundaries = tokio::time::interval_at(started + self.interval, self.interval);
         boundaries.set_missed_tick_behavior(MissedTickBehavior::Skip);
-        let mut owed = tokio::time::interval(OWED_POLL);
-        owed.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut looks = tokio::time::interval(DATABASE_POLL);
+        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let shutdown = self.shutdown.clone();
         loop {
             tokio::select! {
@@ -113,11 +116,7 @@ impl Driver {
                     Metric::TickLagSeconds.observe(due.elapsed().as_secs_f64(), None);
                     self.tick_and_log(TickCause::Schedule).await;
                 }
-                _ = owed.tick(), if self.owed => {
-                    if self.parts.store.ping().await.is_ok() {
-                        self.tick_and_log(TickCause::Recovery).await;
-                    }
-                }
+                _ = looks.tick() => self.look_at_database().await,
             }
         }
     }
@@ -140,6 +139,15 @@ impl Driver {
         tokio::select! {
             () = self.shutdown.cancelled() => {}
             _ = tokio::time::timeout(AGENTS_GRACE, all_heard) => {}
+        }
+    }
+
+    async fn look_at_database(&mut self) {
+        let ping = tokio::time::timeout(PING_LIMIT, self.parts.store.ping()).await;
+        match ping {
+            Ok(Ok(())) if self.owed => self.tick_and_log(TickCause::Recovery).await,
+            Ok(Ok(())) => {}
+            Ok(Err(_)) | Err(_) => self.owed = true,
         }
     }
 
