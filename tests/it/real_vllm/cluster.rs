@@ -239,42 +239,44 @@ fn processes_with(folder: &Path) -> Vec<(u32, String)> {
     others.map(|p| (p.process.pid, p.name)).collect()
 }
 
-/// An engine whose first process was killed.
-pub(super) struct AgentCrash {
-    /// The killed process.
-    pub(super) pid: u32,
+/// Which process of an engine is killed.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Victim {
+    /// The first process, which answers requests.
+    Api,
+    /// Its child, which schedules and holds the KV cache.
+    EngineCore,
+}
+
+/// An engine of which one process was killed.
+pub(super) struct Crash {
     /// Its processes before, with their names.
     pub(super) family: Vec<(u32, String)>,
     references: Vec<ProcessRef>,
 }
 
-impl AgentCrash {
-    /// Kills the API process of the one engine: the child of the shim.
-    pub(super) fn kill_api_process(cluster: &Cluster) -> Self {
+impl Crash {
+    /// Kills a process of the one engine.
+    pub(super) fn cause(cluster: &Cluster, victim: Victim) -> Self {
         let all = cluster.engine_processes();
         let (shims, family): (Vec<_>, Vec<_>) =
             all.into_iter().partition(|(_, name)| name == "koi-shim");
         let parent = |pid: u32| stat(pid).map(|s| s.ppid);
-        let is_api = |pid: u32| shims.iter().any(|(shim, _)| parent(pid) == Some(*shim));
-        let pid = family
-            .iter()
-            .map(|(pid, _)| *pid)
-            .find(|pid| is_api(*pid))
-            .unwrap();
+        let is_victim = |(pid, name): &&(u32, String)| match victim {
+            Victim::Api => shims.iter().any(|(shim, _)| parent(*pid) == Some(*shim)),
+            Victim::EngineCore => name.starts_with("VLLM::EngineCor"),
+        };
+        let (pid, _) = family.iter().find(is_victim).unwrap();
         assert!(
-            family.len() > 1,
+            family.len() > 2,
             "only {family:?}: where is the engine core?"
         );
         let references = family
             .iter()
             .filter_map(|(pid, _)| reference(*pid))
             .collect();
-        signal(pid, Signal::KILL);
-        Self {
-            pid,
-            family,
-            references,
-        }
+        signal(*pid, Signal::KILL);
+        Self { family, references }
     }
 
     /// Processes of the old engine that still live.
@@ -284,10 +286,5 @@ impl AgentCrash {
             .copied()
             .filter(|r| is_alive(*r))
             .collect()
-    }
-
-    /// Whether any is left.
-    pub(super) fn has_survivors(&self) -> bool {
-        !self.survivors().is_empty()
     }
 }
