@@ -136,7 +136,10 @@ fn belonging(marker: &str) -> anyhow::Result<Vec<Member>> {
             continue;
         };
         parents.insert(pid, stat.parent);
-        if words_of(&entry.path().join("environ")).iter().any(|w| w == marker) {
+        if words_of(&entry.path().join("environ"))
+            .iter()
+            .any(|w| w == marker)
+        {
             inside.insert(pid);
         }
     }
@@ -249,7 +252,10 @@ mod tests {
     fn names_with_parentheses_do_not_shift_fields() {
         let text = "7 (a) b) c) S 3 7 7 0 -1 0 1 2 3 4 50 60 0 0 20 0 1 0 999 1 2";
         let stat = Stat::parse(text).unwrap();
-        assert_eq!((stat.parent, stat.cpu_ticks, stat.start_ticks), (3, 110, 999));
+        assert_eq!(
+            (stat.parent, stat.cpu_ticks, stat.start_ticks),
+            (3, 110, 999)
+        );
     }
 
     #[test]
@@ -259,7 +265,10 @@ mod tests {
             Role::of(&words, executable)
         };
         assert_eq!(role("koi-server", &["koi-server", "serve"]), Role::Server);
-        assert_eq!(role("koi-server", &["koi-server", "postgres"]), Role::Postgres);
+        assert_eq!(
+            role("koi-server", &["koi-server", "postgres"]),
+            Role::Postgres
+        );
         assert_eq!(role("koi", &["koi", "up", "--detach"]), Role::Supervisor);
         assert_eq!(role("koi", &["koi", "load"]), Role::Load);
         assert_eq!(role("sleep", &["sleep"]), Role::Other);

@@ -106,7 +106,15 @@ impl Koi {
     /// One job, measured over so many seconds that end at a moment.
     pub(crate) fn job_over(&self, name: &str, seconds: i64, until_us: i64) -> anyhow::Result<Job> {
         let (over, until) = (format!("{seconds}s"), until_us.to_string());
-        let words = ["inspect", "job", name, "--over", &over, "--until-us", &until];
+        let words = [
+            "inspect",
+            "job",
+            name,
+            "--over",
+            &over,
+            "--until-us",
+            &until,
+        ];
         self.ask(&words)
     }
 }

@@ -120,7 +120,12 @@ fn measure(
         whole.push(plan_ms + check_ms);
         checking.push(check_ms);
     }
-    let served = |job| checked.actions().iter().any(|a| a.job == job && !a.slots.is_empty());
+    let served = |job| {
+        checked
+            .actions()
+            .iter()
+            .any(|a| a.job == job && !a.slots.is_empty())
+    };
     let live = |job| snapshot.state.replicas_of(job).next().is_some();
     let jobs = snapshot.state.jobs.keys().copied();
     let line = Line {
@@ -165,7 +170,14 @@ fn status_mib(field: &str) -> Option<f64> {
 
 fn table(lines: &[Line]) -> Table {
     let mut table = Table::new(&[
-        "JOBS", "HOSTS", "ROUND", "SERVED", "MEDIAN ms", "P95 ms", "OF IT CHECK", "PEAK MiB",
+        "JOBS",
+        "HOSTS",
+        "ROUND",
+        "SERVED",
+        "MEDIAN ms",
+        "P95 ms",
+        "OF IT CHECK",
+        "PEAK MiB",
     ]);
     for l in lines {
         table.row([

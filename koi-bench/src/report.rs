@@ -232,6 +232,9 @@ mod tests {
             Some(false)
         );
         assert_eq!(Bound::within("s".into(), None, (0.7, 0.95)).met, None);
-        assert_eq!(Bound::at_most("m".into(), Some(f64::NAN), 2.0, "").met, Some(false));
+        assert_eq!(
+            Bound::at_most("m".into(), Some(f64::NAN), 2.0, "").met,
+            Some(false)
+        );
     }
 }

@@ -30,7 +30,10 @@ fn ranks(values: &[f64]) -> Vec<f64> {
 }
 
 fn ranks_before(values: &[f64], value: f64) -> f64 {
-    values.iter().filter(|v| v.total_cmp(&value).is_lt()).count() as f64
+    values
+        .iter()
+        .filter(|v| v.total_cmp(&value).is_lt())
+        .count() as f64
 }
 
 /// Spearman's rank correlation of pairs; `None` for fewer than three or when one side is constant.
@@ -45,10 +48,7 @@ pub(crate) fn spearman(pairs: &[(f64, f64)]) -> Option<f64> {
     let (x, y) = (ranks(&x), ranks(&y));
     let mean = (pairs.len() as f64 + 1.0) / 2.0;
     let product = |a: &[f64], b: &[f64]| -> f64 {
-        a.iter()
-            .zip(b)
-            .map(|(a, b)| (a - mean) * (b - mean))
-            .sum()
+        a.iter().zip(b).map(|(a, b)| (a - mean) * (b - mean)).sum()
     };
     let scale = (product(&x, &x) * product(&y, &y)).sqrt();
     (scale > 0.0).then(|| product(&x, &y) / scale)
@@ -91,6 +91,9 @@ mod tests {
 
     #[test]
     fn errors_are_relative_to_the_truth() {
-        assert_eq!(relative_errors(&[(15.0, 10.0), (5.0, 10.0), (1.0, 0.0)]), [0.5, 0.5]);
+        assert_eq!(
+            relative_errors(&[(15.0, 10.0), (5.0, 10.0), (1.0, 0.0)]),
+            [0.5, 0.5]
+        );
     }
 }

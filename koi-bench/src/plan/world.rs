@@ -22,9 +22,7 @@ use koi_core::rng::Rng;
 use koi_core::slow_loop::SlowState;
 use koi_core::slow_loop::weights::{BATCH_WEIGHTS, ONLINE_WEIGHTS};
 use koi_core::snapshot::Snapshot;
-use koi_core::store::{
-    JobRecord, JobState, ReplicaPhase, ReplicaRecord, ReplicaRole, ServerState,
-};
+use koi_core::store::{JobRecord, JobState, ReplicaPhase, ReplicaRecord, ReplicaRole, ServerState};
 use koi_core::time::UtcMicros;
 
 use crate::truth::scenario::{Model, models};
@@ -35,7 +33,11 @@ const NOW: UtcMicros = UtcMicros(1_800_000_000_000_000);
 const HOSTS: [(&str, u32, f64); 6] = [
     ("on_demand/aws/us-east-1/us-east-1a/H100", 8, 55.04),
     ("spot/nebius/eu-north1/eu-north1-a/H100", 8, 10.00),
-    ("on_demand/gcp/us-central1/us-central1-a/A100", 4, 20.275_192),
+    (
+        "on_demand/gcp/us-central1/us-central1-a/A100",
+        4,
+        20.275_192,
+    ),
     ("spot/gcp/us-central1/us-central1-a/A100", 4, 11.038_185),
     ("on_demand/aws/us-east-1/us-east-1a/L40S", 4, 10.492_64),
     ("on_demand/aws/us-east-1/us-east-1a/L40S", 4, 10.492_64),

@@ -69,10 +69,7 @@ impl JobView {
                 observatory.now(state, catalog, job, now),
                 Interval::before(now, SLO_LOOKBACK_SECONDS),
             ),
-            Lookback::Over(interval) => (
-                observatory.over(state, catalog, job, interval),
-                interval,
-            ),
+            Lookback::Over(interval) => (observatory.over(state, catalog, job, interval), interval),
         };
         let replicas = state.replicas_of(job.id);
         Self {

@@ -60,9 +60,8 @@ impl JobsApi {
             return Err(invalid_field("job", "name a job by its name or id"));
         }
         let wanted = text.to_owned();
-        let is_wanted = move |job: &JobRecord| {
-            job.spec.name.as_str() == wanted || job.id.to_string() == wanted
-        };
+        let is_wanted =
+            move |job: &JobRecord| job.spec.name.as_str() == wanted || job.id.to_string() == wanted;
         let views = self.views(is_wanted, lookback);
         // Of a finished and a live job with one name, the live one is meant.
         let mut found = views.await?;
@@ -96,9 +95,8 @@ impl JobsApi {
             let state = machine.state();
             let observatory = lock(&observatory);
             let now = utc_now();
-            let view = |job: &JobRecord| {
-                JobView::of(state, &observatory, catalog, job, (lookback, now))
-            };
+            let view =
+                |job: &JobRecord| JobView::of(state, &observatory, catalog, job, (lookback, now));
             state
                 .jobs
                 .values()
@@ -247,7 +245,9 @@ impl v1::jobs_server::Jobs for JobsApi {
             return self.list_finished(request.page).await;
         }
         let page = page(request.page)?;
-        let mut views = self.views(|job| !job.state.is_finished(), Lookback::Recent).await?;
+        let mut views = self
+            .views(|job| !job.state.is_finished(), Lookback::Recent)
+            .await?;
         views.sort_by_key(|v| v.record.id);
         let (views, next) = cut(&page, views.into_iter(), |v| v.record.id.to_string());
         let jobs = views.iter().map(JobView::to_wire).collect();
