@@ -80,13 +80,27 @@ pub(crate) fn run(args: &AgreementArgs, global: &Global) -> anyhow::Result<Repor
     }
     Ok(Report {
         bench: "agreement",
-        notes: vec![format!(
-            "p99 in milliseconds over the same whole minutes; judged from {MIN_REQUESTS} requests"
-        )],
+        notes: vec![
+            format!(
+                "p99 in milliseconds over the same whole minutes; judged from {MIN_REQUESTS} requests"
+            ),
+            machine_load(),
+        ],
         table: table(&lines),
         data: serde_json::to_value(&lines)?,
         bounds: lines.iter().map(bound).collect(),
     })
+}
+
+/// A machine without free processors delays the stopwatch more than the engine, so it is said.
+fn machine_load() -> String {
+    let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let averages: Vec<&str> = text.split_whitespace().take(3).collect();
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    format!(
+        "load average {} over 1, 5 and 15 minutes on {processors} processors",
+        averages.join(", ")
+    )
 }
 
 /// The newest whole minute ended when this one began; its windows must have arrived.

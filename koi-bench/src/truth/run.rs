@@ -20,7 +20,7 @@ const MIN_CAPACITY_REQUESTS: usize = 1_536;
 
 /// An open run has this many times the requests that the engine would hold at its load, so that
 /// most of it is steady.
-const STEADY_FACTOR: f64 = 6.0;
+const STEADY_FACTOR: f64 = 3.0;
 
 /// One comparison.
 #[derive(Debug, Clone, PartialEq)]

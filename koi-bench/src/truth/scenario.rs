@@ -96,8 +96,6 @@ pub(super) struct Scenario<'a> {
     pub(super) model: &'a Model,
     /// Settings.
     pub(super) shape: EngineShape,
-    /// Name of the mix.
-    pub(super) mix: &'static str,
     /// Lengths and prefixes; its rate is set by each run.
     pub(super) workload: Workload,
     /// Seed of arrivals, lengths and noise.
@@ -114,7 +112,7 @@ pub(super) fn grid(models: &[Model], seed: u64) -> anyhow::Result<Vec<Scenario<'
             .with_context(|| format!("the catalog has no {id}"))?;
         for model in models {
             for tp in TENSOR_WIDTHS {
-                for (mix, prompt, answer) in MIXES {
+                for (_, prompt, answer) in MIXES {
                     scenarios.push(Scenario {
                         environment,
                         gpu,
@@ -124,7 +122,6 @@ pub(super) fn grid(models: &[Model], seed: u64) -> anyhow::Result<Vec<Scenario<'
                             max_model_len: Some(LONGEST.min(model.facts.max_position)),
                             ..EngineShape::default()
                         },
-                        mix,
                         workload: workload(prompt, answer),
                         seed: seed.wrapping_mul(1_000_003) + scenarios.len() as u64,
                     });
