@@ -144,6 +144,16 @@ impl Store {
         Ok(())
     }
 
+    /// When the database was started, in microseconds since the Unix epoch: another time means that
+    /// it was away, however short.
+    ///
+    /// # Errors
+    /// [`StoreError`] with the reason when it does not answer.
+    pub async fn database_started_at_us(&self) -> Result<i64, StoreError> {
+        let started = "SELECT (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint";
+        Ok(sqlx::query_scalar(started).fetch_one(&self.control).await?)
+    }
+
     /// Closes all connections.
     pub async fn close(&self) {
         self.shared.close().await;

@@ -77,6 +77,7 @@ pub fn spawn(
         interval,
         inbox,
         owed: true,
+        database_started_at_us: None,
         shutdown,
     };
     let started = handle.started;
@@ -90,6 +91,8 @@ struct Driver {
     /// A tick that the start owes, or that is due once the database is back from having been away:
     /// what was lost or decided meanwhile shall not wait for the next boundary.
     owed: bool,
+    /// When the database was started, as last seen.
+    database_started_at_us: Option<i64>,
     shutdown: CancellationToken,
 }
 
@@ -143,11 +146,15 @@ impl Driver {
     }
 
     async fn look_at_database(&mut self) {
-        let ping = tokio::time::timeout(PING_LIMIT, self.parts.store.ping()).await;
-        match ping {
-            Ok(Ok(())) if self.owed => self.tick_and_log(TickCause::Recovery).await,
-            Ok(Ok(())) => {}
-            Ok(Err(_)) | Err(_) => self.owed = true,
+        let asked = self.parts.store.database_started_at_us();
+        let Ok(Ok(started_at_us)) = tokio::time::timeout(PING_LIMIT, asked).await else {
+            self.owed = true;
+            return;
+        };
+        // A connection waits for a database that restarts: an answer alone does not tell.
+        let before = self.database_started_at_us.replace(started_at_us);
+        if self.owed || before.is_some_and(|before| before != started_at_us) {
+            self.tick_and_log(TickCause::Recovery).await;
         }
     }
 
