@@ -45,6 +45,8 @@ pub(super) struct Replica {
     pub(super) shim: Option<Process>,
     /// Pid of the engine's first process.
     pub(super) engine_pid: u32,
+    /// When that was started.
+    pub(super) started_at_us: i64,
 }
 
 /// A tick as `koi ticks` lists it.
@@ -224,6 +226,7 @@ impl Cluster {
                     host: name.into_owned(),
                     shim: pid_of(&identity["shim"]).and_then(Process::of),
                     engine_pid,
+                    started_at_us: identity["started_at"].as_i64().unwrap_or(0),
                 });
             }
         }

@@ -153,10 +153,12 @@ fn of_job(cluster: &Cluster, job: &str) -> Vec<Replica> {
     replicas
 }
 
+/// A replica of the busy job; the one whose engine is oldest, so that no replica is killed so often
+/// that its agent gives up on it, as it should.
 fn first_busy(cluster: &Cluster) -> anyhow::Result<Replica> {
     of_job(cluster, BUSY)
         .into_iter()
-        .next()
+        .min_by_key(|r| r.started_at_us)
         .context("no replica of the busy job runs")
 }
 

@@ -90,7 +90,7 @@ impl Koi {
             .as_array()
             .unwrap()
             .iter()
-            .map(|j| (text(j, "name"), text(j, "job_id")))
+            .map(|j| (text(&j["spec"], "name"), text(j, "job_id")))
             .collect();
         jobs.sort();
         jobs
@@ -141,7 +141,10 @@ fn a_cluster_survives_its_user() {
     let again = koi.up();
     assert_eq!(again.code, Some(0), "{}{}", again.out, again.err);
     assert_eq!(koi.jobs(), jobs, "the same jobs under the same ids");
-    assert!(epoch_of(&koi) > epoch, "a new server leads under a new epoch");
+    assert!(
+        epoch_of(&koi) > epoch,
+        "a new server leads under a new epoch"
+    );
     let id = koi.cluster_id();
 
     // Killed and not cleaned up: the next start does that.
@@ -160,6 +163,7 @@ fn a_cluster_survives_its_user() {
     assert_eq!(of_cluster(&id), Vec::<u32>::new());
 }
 
+/// Epoch of the newest tick.
 fn epoch_of(koi: &Koi) -> i64 {
-    koi.json("status")["epoch"].as_i64().unwrap()
+    koi.json("ticks")[0]["epoch"].as_i64().unwrap()
 }
