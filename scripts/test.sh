@@ -11,4 +11,6 @@ if [[ "$pg" == /var/lib/koi/* ]]; then export KOI_PG_BIN="$pg"; fi
 
 # One resolution of features for binaries and tests, so that nothing is compiled twice.
 cargo build --workspace --bins --tests
+# Tests that start processes take these binaries; building one alone would resolve features anew.
+export KOI_BIN_DIR="${CARGO_TARGET_DIR:-$PWD/target}/debug"
 exec cargo test --workspace "$@"

@@ -50,7 +50,6 @@ const WANTED_OUTCOMES: [&str; 4] = [
 ];
 
 /// The interpreter, or `None` (said aloud) where the test is not wanted.
-#[expect(clippy::print_stdout, reason = "a skipped test says so")]
 fn python() -> Option<PathBuf> {
     if std::env::var("KOI_VLLM_TESTS").as_deref() != Ok("1") {
         println!("SKIPPED: real vLLM is tested with KOI_VLLM_TESTS=1, see scripts/setup-vllm.sh");
@@ -118,7 +117,6 @@ async fn gone(cluster: &Cluster, crash: &Crash) {
     ));
 }
 
-#[expect(clippy::print_stdout, reason = "figures of a real run")]
 fn say(line: &str) {
     println!("[real vLLM] {line}");
 }
