@@ -49,7 +49,7 @@ fn run() -> &'static Run {
         let (out, err) = (folder.0.join("out.json"), folder.0.join("err.txt"));
         let mut command = Command::new(programs().join("koi-bench"));
         // Other tests run beside it: the rate is measured, and only its order is asked for.
-        command.args(["kills", "--json", "--repeats", "1", "--fleet", "small"]);
+        command.args(["kills", "-o", "json", "--repeats", "1", "--fleet", "small"]);
         command.args(["--min-rate-rps", "5"]);
         command.args(SCENARIOS.iter().flat_map(|s| ["--only", s]));
         let mut child = command
