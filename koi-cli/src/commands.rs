@@ -26,6 +26,7 @@ use crate::args::{Cli, Command, Global, InspectArgs, Inspected, TickCommand};
 use crate::client::{Client, Target};
 use crate::failure::{ExitCode, Failure};
 use crate::output::{Format, emit, print};
+use crate::paths::DataDir;
 
 /// A connection and the form of the output.
 pub(crate) struct Context {
@@ -55,7 +56,7 @@ pub async fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Up(args) => Box::pin(crate::up::run(&global, args)).await,
         Command::Down => Box::pin(crate::up::down(&global)).await,
         Command::Load(args) => Box::pin(crate::load::run(&global, args)).await,
-        Command::Bench { args } => bench(&args),
+        Command::Bench { args } => bench(&global, &args),
         Command::Completions { shell } => completions(shell),
         Command::Version => version(&global).await,
         Command::Submit(args) => submit::run(&global, &args).await,
@@ -91,21 +92,34 @@ async fn with_server(global: &Global, command: Command) -> anyhow::Result<()> {
 }
 
 async fn inspect(context: &Context, args: InspectArgs) -> anyhow::Result<()> {
-    let id = args.id.as_str();
     if args.over.is_some() && args.kind != Inspected::Job {
         return Err(Failure::new(ExitCode::Invalid, "--over is for jobs").into());
     }
+    let is_numbered = matches!(args.kind, Inspected::Plan | Inspected::Tick);
+    let Some(id) = args
+        .id
+        .as_deref()
+        .or_else(|| is_numbered.then_some("latest"))
+    else {
+        let message = "name the job or node, e.g. `koi inspect job chat`";
+        return Err(Failure::new(ExitCode::Invalid, message).into());
+    };
     match args.kind {
-        Inspected::Job => inspect_job::run(context, &args).await,
+        Inspected::Job => inspect_job::run(context, id, &args).await,
         Inspected::Plan => plans::inspect(context, id).await,
         Inspected::Tick => ticks::inspect(context, id).await,
         Inspected::Node => nodes::inspect(context, id).await,
     }
 }
 
-fn bench(args: &[OsString]) -> anyhow::Result<()> {
+/// Becomes `koi-bench`; the data directory asked for travels in the environment.
+fn bench(global: &Global, args: &[OsString]) -> anyhow::Result<()> {
     let program = crate::up::binaries::find("koi-bench")?;
-    let error = std::process::Command::new(&program).args(args).exec();
+    let data_dir = DataDir::resolve(global.data_dir.as_deref());
+    let error = std::process::Command::new(&program)
+        .args(args)
+        .env("KOI_DATA_DIR", data_dir.path())
+        .exec();
     Err(anyhow::anyhow!("run {}: {error}", program.display()))
 }
 

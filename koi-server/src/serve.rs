@@ -1,5 +1,7 @@
 //! Puts the server together: settings, database, core loop, ticks, listeners; and takes it apart.
 
+mod listen;
+
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -13,21 +15,10 @@ use koi_core::server::{ServerMachine, ServerSettings};
 use koi_core::tick::observatory::Observatory;
 use koi_core::validation::UpdateTable;
 use koi_core::violation::FieldViolation;
-use koi_proto::v1;
-use tokio_stream::wrappers::TcpListenerStream;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use tonic::transport::{Identity as TlsIdentity, Server, ServerTlsConfig};
 
 use crate::agents::registry::Registry;
-use crate::agents::session::{AgentsApi, Rhythm};
-use crate::agents::telemetry::Ingest;
-use crate::api::admin::AdminApi;
-use crate::api::beliefs::BeliefsApi;
-use crate::api::fleet::FleetApi;
-use crate::api::jobs::JobsApi;
-use crate::api::plans::PlansApi;
-use crate::api::ticks::TicksApi;
 use crate::auth::{Identity, TokenTable};
 use crate::config::ServerConfig;
 use crate::core_loop::{Core, CoreParts, utc_now};
@@ -38,12 +29,6 @@ use crate::store::{NewToken, Store, StoreOptions};
 use crate::tick::driver::{self, TickHandle};
 use crate::tick::run::{TickParts, World, lock};
 
-/// Largest message of an ordinary call.
-const MAX_MESSAGE_BYTES: usize = 512 * 1024;
-/// Largest message on an agent's stream.
-const MAX_TELEMETRY_BYTES: usize = 4 * 1024 * 1024;
-/// Longest time for an ordinary call, whatever the client says.
-const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 /// Longest wait for the database at start.
 const DATABASE_WAIT: Duration = Duration::from_secs(60);
 /// Longest wait for streams and tasks to end at stop.
@@ -176,7 +161,7 @@ async fn run(
         .serve_metrics(config.metrics_listen, shutdown.clone())
         .await?;
     tasks.push(metrics_task);
-    let result = listen(config, &parts, metrics_address).await;
+    let result = listen::listen(config, &parts, metrics_address).await;
     shutdown.cancel();
     parts.tasks.close();
     let ends = async {
@@ -308,141 +293,4 @@ async fn look_back(
     // Tokens of windows from before the newest tick are in the jobs' counts already.
     observatory.take_tokens();
     Ok(())
-}
-
-async fn listen(
-    config: &ServerConfig,
-    parts: &Parts,
-    metrics_address: std::net::SocketAddr,
-) -> anyhow::Result<()> {
-    let listener = tokio::net::TcpListener::bind(config.listen)
-        .await
-        .with_context(|| format!("listen on {}", config.listen))?;
-    let address = listener.local_addr()?;
-    let (health, health_service) = tonic_health::server::health_reporter();
-    health
-        .set_serving::<v1::jobs_server::JobsServer<JobsApi>>()
-        .await;
-    let reflection = tonic_reflection::server::Builder::configure()
-        .register_encoded_file_descriptor_set(koi_proto::DESCRIPTORS)
-        .build_v1()?;
-    let mut server = Server::builder()
-        .timeout(CALL_TIMEOUT)
-        .max_concurrent_streams(Some(64))
-        .http2_keepalive_interval(Some(Duration::from_secs(10)))
-        .http2_keepalive_timeout(Some(Duration::from_secs(5)))
-        .http2_max_header_list_size(Some(16 * 1024));
-    if let Some(tls) = &config.tls {
-        let cert = std::fs::read(&tls.cert_file).context("read the certificate")?;
-        let key = std::fs::read(&tls.key_file).context("read the private key")?;
-        server =
-            server.tls_config(ServerTlsConfig::new().identity(TlsIdentity::from_pem(cert, key)))?;
-    }
-    tracing::info!(%address, %metrics_address, "serving");
-    announce(config, address, metrics_address)?;
-    let routes = routes(parts)
-        .add_service(health_service)
-        .add_service(reflection);
-    server
-        .add_routes(routes)
-        .serve_with_incoming_shutdown(
-            TcpListenerStream::new(listener),
-            parts.shutdown.clone().cancelled_owned(),
-        )
-        .await
-        .context("serve")
-}
-
-/// Writes the addresses in use, for whoever started the server with port 0.
-fn announce(
-    config: &ServerConfig,
-    address: std::net::SocketAddr,
-    metrics_address: std::net::SocketAddr,
-) -> anyhow::Result<()> {
-    let text = format!("listen = \"{address}\"\nmetrics_listen = \"{metrics_address}\"\n");
-    let path = config.data_dir.join("server.addresses.toml");
-    let temporary = config.data_dir.join(".server.addresses.toml.new");
-    std::fs::write(&temporary, text).and_then(|()| std::fs::rename(&temporary, &path))?;
-    Ok(())
-}
-
-fn routes(parts: &Parts) -> tonic::service::Routes {
-    let Parts {
-        core,
-        store,
-        tokens,
-        ticks,
-        world,
-        ..
-    } = parts;
-    let plans = PlansApi {
-        core: core.clone(),
-        store: store.clone(),
-        tokens: tokens.clone(),
-    };
-    let tick_api = TicksApi {
-        store: store.clone(),
-        tokens: tokens.clone(),
-        ticks: ticks.clone(),
-    };
-    let beliefs = BeliefsApi {
-        core: core.clone(),
-        store: store.clone(),
-        tokens: tokens.clone(),
-        world: world.clone(),
-    };
-    let fleet = FleetApi {
-        core: core.clone(),
-        store: store.clone(),
-        tokens: tokens.clone(),
-    };
-    let admin = AdminApi {
-        core: core.clone(),
-        tokens: tokens.clone(),
-        ticks: ticks.clone(),
-        started_at: utc_now(),
-        catalog_hash: world.catalog.hash().to_owned(),
-    };
-    tonic::service::Routes::new(
-        v1::jobs_server::JobsServer::new(jobs_api(parts))
-            .max_decoding_message_size(MAX_MESSAGE_BYTES),
-    )
-    .add_service(v1::plans_server::PlansServer::new(plans))
-    .add_service(v1::ticks_server::TicksServer::new(tick_api))
-    .add_service(v1::beliefs_server::BeliefsServer::new(beliefs))
-    .add_service(v1::fleet_server::FleetServer::new(fleet))
-    .add_service(v1::admin_server::AdminServer::new(admin))
-    .add_service(
-        v1::agents_server::AgentsServer::new(agents_api(parts))
-            .max_decoding_message_size(MAX_TELEMETRY_BYTES),
-    )
-}
-
-fn jobs_api(parts: &Parts) -> JobsApi {
-    JobsApi {
-        core: parts.core.clone(),
-        store: parts.store.clone(),
-        tokens: parts.tokens.clone(),
-        endpoints: parts.endpoints.clone(),
-        observatory: parts.observatory.clone(),
-        world: parts.world.clone(),
-    }
-}
-
-fn agents_api(parts: &Parts) -> AgentsApi {
-    AgentsApi {
-        core: parts.core.clone(),
-        tokens: parts.tokens.clone(),
-        registry: parts.registry.clone(),
-        ingest: Ingest {
-            store: parts.store.clone(),
-            observatory: parts.observatory.clone(),
-            core: parts.core.clone(),
-            catalog: parts.world.catalog,
-            tasks: parts.tasks.clone(),
-        },
-        rhythm: Rhythm::default(),
-        tasks: parts.tasks.clone(),
-        shutdown: parts.shutdown.clone(),
-    }
 }

@@ -11,8 +11,8 @@ use super::parse_span;
 pub struct InspectArgs {
     /// Kind of thing.
     pub kind: Inspected,
-    /// Name or number; `latest` for plans and ticks.
-    pub id: String,
+    /// Name or number; plans and ticks: `latest` [default: the latest].
+    pub id: Option<String>,
     /// Jobs: what is measured covers this time, at most 20m [default: the newest two minutes].
     #[arg(long, value_parser = parse_span, value_name = "TIME")]
     pub over: Option<Duration>,

@@ -8,9 +8,9 @@ use super::values::{ladder_lines, pairs, short, sigma_terms};
 use crate::args::InspectArgs;
 use crate::output::{Grid, age, emit, escape, number};
 
-pub(super) async fn run(context: &Context, args: &InspectArgs) -> anyhow::Result<()> {
+pub(super) async fn run(context: &Context, name: &str, args: &InspectArgs) -> anyhow::Result<()> {
     let request = v1::GetJobRequest {
-        job: args.id.clone(),
+        job: name.to_owned(),
         over_seconds: args.over.map_or(0, |t| t.as_secs() as u32),
         until_us: args.until_us.unwrap_or(0),
     };

@@ -98,11 +98,15 @@ fn verdicts(id: &str, evidence: &[EvidenceRow]) -> Vec<String> {
         .collect()
 }
 
+/// Codes of the options that are what runs: they rule nothing out.
+const WHAT_RUNS: [&str; 2] = ["CURRENT", "SAME"];
+
 /// The nearest change per reason that ruled options out, best option first.
 fn would_change(view: &JobView, options: &[&koi_core::plan::Considered]) -> Vec<String> {
     let mut codes = BTreeSet::new();
     let mut sentences: Vec<String> = options
         .iter()
+        .filter(|c| !WHAT_RUNS.contains(&c.code.as_str()))
         .filter(|c| codes.insert(c.code.as_str()))
         .map(|c| format!("{}: {}", c.option, c.reason))
         .collect();

@@ -24,16 +24,17 @@ pub struct PlansApi {
     pub tokens: TokenTable,
 }
 
-impl PlansApi {
-    async fn names(&self) -> Result<BTreeMap<JobId, String>, Status> {
-        let read = self.core.read(|m| {
-            let jobs = m.state().jobs.values();
-            jobs.map(|j| (j.id, j.spec.name.to_string()))
-                .collect::<BTreeMap<_, _>>()
-        });
-        read.await.map_err(|refusal| refused(&refusal))
-    }
+/// Names of the jobs the server remembers.
+pub(super) async fn job_names(core: &Core) -> Result<BTreeMap<JobId, String>, Status> {
+    let read = core.read(|m| {
+        let jobs = m.state().jobs.values();
+        jobs.map(|j| (j.id, j.spec.name.to_string()))
+            .collect::<BTreeMap<_, _>>()
+    });
+    read.await.map_err(|refusal| refused(&refusal))
+}
 
+impl PlansApi {
     fn to_wire(plan: &PlanRecord, whole: bool, names: &BTreeMap<JobId, String>) -> v1::Plan {
         encode::plan(plan, whole, |id| {
             names.get(&id).cloned().unwrap_or_else(|| id.to_string())
@@ -59,7 +60,7 @@ impl v1::plans_server::Plans for PlansApi {
             Some(seq) => Status::not_found(format!("there is no plan {seq}")),
             None => Status::not_found("no plan has been made yet"),
         })?;
-        let plan = Self::to_wire(&plan, true, &self.names().await?);
+        let plan = Self::to_wire(&plan, true, &job_names(&self.core).await?);
         Ok(Response::new(v1::GetPlanReply { plan: Some(plan) }))
     }
 
@@ -79,7 +80,7 @@ impl v1::plans_server::Plans for PlansApi {
             .plans(&request)
             .await
             .map_err(|e| store_failed(&e))?;
-        let names = self.names().await?;
+        let names = job_names(&self.core).await?;
         Ok(Response::new(v1::ListPlansReply {
             plans: found
                 .items

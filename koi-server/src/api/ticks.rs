@@ -1,13 +1,17 @@
 //! The `Ticks` service.
 
-use koi_core::ids::TickId;
+use std::collections::BTreeMap;
+
+use koi_core::ids::{JobId, TickId};
 use koi_core::validation::EvidenceRow;
 use koi_proto::v1;
 use tonic::{Request, Response, Status};
 
 use super::encode;
+use super::plans::job_names;
 use super::status::store_failed;
 use crate::auth::TokenTable;
+use crate::core_loop::Core;
 use crate::store::{PageRequest, Store};
 use crate::tick::driver::TickHandle;
 use crate::tick::run::TickError;
@@ -15,6 +19,8 @@ use crate::tick::run::TickError;
 /// The `Ticks` service.
 #[derive(Clone)]
 pub struct TicksApi {
+    /// Names of live jobs.
+    pub core: Core,
     /// History.
     pub store: Store,
     /// Who may ask.
@@ -46,9 +52,10 @@ impl v1::ticks_server::Ticks for TicksApi {
             .evidence_of_tick(tick.id)
             .await
             .map_err(|e| store_failed(&e))?;
+        let names = job_names(&self.core).await?;
         Ok(Response::new(v1::GetTickReply {
             tick: Some(encode::tick(&tick)),
-            evidence: rows.iter().flat_map(evidence).collect(),
+            evidence: rows.iter().flat_map(|row| evidence(row, &names)).collect(),
         }))
     }
 
@@ -94,7 +101,7 @@ impl v1::ticks_server::Ticks for TicksApi {
     }
 }
 
-fn evidence(row: &EvidenceRow) -> Vec<v1::Evidence> {
+fn evidence(row: &EvidenceRow, names: &BTreeMap<JobId, String>) -> Vec<v1::Evidence> {
     row.mechanisms
         .iter()
         .map(|m| {
@@ -112,7 +119,10 @@ fn evidence(row: &EvidenceRow) -> Vec<v1::Evidence> {
             }
             v1::Evidence {
                 tick_id: row.tick.0,
-                job: row.job.to_string(),
+                job: names
+                    .get(&row.job)
+                    .cloned()
+                    .unwrap_or_else(|| row.job.to_string()),
                 rank: row.rank,
                 mechanism_id: m.id.clone(),
                 quadrant: m.quadrant.map(|q| format!("{q:?}")).unwrap_or_default(),

@@ -1,0 +1,217 @@
+//! The phases S1 to S6 of a tick. Each hands what it learned to the core before the next begins.
+//!
+//! Which phase follows which is not decided here: [`koi_core::tick::next`] does that.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use koi_core::experience::Experience;
+use koi_core::ids::{JobId, PlanSeq, TickId};
+use koi_core::plan_check::check;
+use koi_core::planner::plan;
+use koi_core::server::{Command, Learned, PlanToCommit, Reply};
+use koi_core::slow_loop::update::{SlowUpdateInput, slow_update};
+use koi_core::tick::judge::{JudgeContext, judge};
+use koi_core::tick::{Phase, PhaseEvent};
+
+use super::{Failed, Run, lock};
+
+/// Evidence rows that risk and z* are built from.
+const MAX_EXPERIENCE_ROWS: i64 = 2000;
+
+impl Run {
+    /// S1: what was measured, and what stored evidence says.
+    pub(super) async fn observe(&mut self) -> Result<PhaseEvent, Failed> {
+        let rows = self
+            .parts
+            .store
+            .evidence_newest(MAX_EXPERIENCE_ROWS)
+            .await
+            .map_err(|e| Failed(e.to_string()))?;
+        self.snapshot.experience = Experience::from_rows(&rows, &self.snapshot.state);
+        {
+            let mut observatory = lock(&self.parts.observatory);
+            observatory.retain_live(&self.snapshot.state, self.snapshot.now);
+            let catalog = self.parts.world.catalog;
+            let (state, now) = (&self.snapshot.state, self.snapshot.now);
+            for job in state.jobs.values() {
+                if let Some(view) = observatory.now(state, catalog, job, now) {
+                    self.snapshot
+                        .measured
+                        .insert(job.id, view.measured(job.tokens_done));
+                }
+            }
+        }
+        self.advance(Phase::Observe, Phase::Validate, Learned::default())
+            .await
+    }
+
+    /// S2: evidence rows, and nothing else.
+    pub(super) async fn validate(&mut self) -> Result<PhaseEvent, Failed> {
+        let world = self.parts.world.clone();
+        let ctx = JudgeContext {
+            catalog: world.catalog,
+            model: &world.causal,
+            params: &world.params,
+        };
+        let fresh = {
+            let mut observatory = lock(&self.parts.observatory);
+            self.evidence = judge(&self.snapshot, &mut observatory, ctx);
+            observatory.take_tokens()
+        };
+        let tokens_done = self.tokens_done(fresh);
+        let learned = Learned {
+            evidence: self.evidence.clone(),
+            tokens_done,
+            ..Learned::default()
+        };
+        self.advance(Phase::Validate, Phase::SlowUpdate, learned)
+            .await
+    }
+
+    fn tokens_done(&mut self, fresh: BTreeMap<JobId, u64>) -> BTreeMap<JobId, u64> {
+        let mut totals = BTreeMap::new();
+        for (id, fresh) in fresh {
+            if let Some(job) = self.snapshot.state.jobs.get_mut(&id) {
+                job.tokens_done = job.tokens_done.saturating_add(fresh);
+                totals.insert(id, job.tokens_done);
+                if let Some(measured) = self.snapshot.measured.get_mut(&id) {
+                    measured.tokens_done = job.tokens_done;
+                }
+            }
+        }
+        totals
+    }
+
+    /// S3: beliefs and slow state, once, in one transaction.
+    pub(super) async fn slow_update(&mut self) -> Result<PhaseEvent, Failed> {
+        let world = self.parts.world.clone();
+        let window = i64::from(world.params.q1_window_ticks);
+        let since = TickId(self.id().0 - window);
+        let history = self
+            .parts
+            .store
+            .evidence_between(since, self.id())
+            .await
+            .map_err(|e| Failed(e.to_string()))?;
+        let decided = self
+            .parts
+            .store
+            .decided_rows()
+            .await
+            .map_err(|e| Failed(e.to_string()))?;
+        let state = &self.snapshot.state;
+        let input = SlowUpdateInput {
+            tick: self.id(),
+            rows: &self.evidence,
+            earlier_rows: &history,
+            decided_rows: &decided,
+            beliefs: &state.beliefs_from(&world.causal),
+            state: &state.slow,
+            active_jobs: u32::try_from(state.jobs.values().filter(|j| j.active.is_some()).count())
+                .unwrap_or(u32::MAX),
+            swapped_jobs: 0,
+        };
+        let update = slow_update(&input, &world.causal, &world.updates, &world.params);
+        for change in update.events.iter().flat_map(|e| &e.changes) {
+            let moved = self
+                .snapshot
+                .state
+                .beliefs
+                .entry(change.key.clone())
+                .or_default();
+            moved.alpha_micro += change.alpha_micro;
+            moved.beta_micro += change.beta_micro;
+        }
+        self.snapshot.state.slow = update.state.clone();
+        let learned = Learned {
+            belief_events: update.events,
+            slow: Some(update.state),
+            ..Learned::default()
+        };
+        self.advance(Phase::SlowUpdate, Phase::Plan { repair: false }, learned)
+            .await
+    }
+
+    /// S4: the planner, on a thread of its own, with a hard stop.
+    pub(super) async fn plan(&mut self) -> Result<PhaseEvent, Failed> {
+        let snapshot = self.snapshot.clone();
+        let world = self.parts.world.clone();
+        let search = tokio::task::spawn_blocking(move || {
+            let ctx = world.planning_context();
+            plan(&snapshot, &ctx)
+        });
+        let left = self.deadline.saturating_duration_since(Instant::now());
+        let draft = tokio::time::timeout(left, search)
+            .await
+            .map_err(|_| Failed("the planner ran out of time".to_owned()))?
+            .map_err(|panic| Failed(format!("the planner panicked: {panic}")))?;
+        self.draft = Some(draft);
+        Ok(PhaseEvent::Done)
+    }
+
+    /// S5: all checks; violations go back to the planner once.
+    pub(super) fn check(&mut self, repair: bool) -> Result<PhaseEvent, Failed> {
+        let draft = self
+            .draft
+            .take()
+            .ok_or_else(|| Failed("there is no draft".to_owned()))?;
+        match check(draft, &self.snapshot, &self.parts.world.planning_context()) {
+            Ok(checked) => {
+                self.checked = Some(checked);
+                Ok(PhaseEvent::Done)
+            }
+            Err(violations) => {
+                let listed: Vec<String> = violations.iter().map(ToString::to_string).collect();
+                tracing::warn!(
+                    repair,
+                    violations = listed.join("; "),
+                    "the plan was refused"
+                );
+                if repair {
+                    self.failure
+                        .get_or_insert(format!("S5: {}", listed.join("; ")));
+                } else {
+                    self.first_violations = violations;
+                }
+                Ok(PhaseEvent::Violations)
+            }
+        }
+    }
+
+    /// S6: one transaction; agents are told by the core once it is durable.
+    pub(super) async fn deploy(&mut self) -> Result<PhaseEvent, Failed> {
+        let plan = self
+            .checked
+            .take()
+            .ok_or_else(|| Failed("no checked plan".to_owned()))?;
+        let stored = self.snapshot.state.tick.clone();
+        let mut tick =
+            stored.ok_or_else(|| Failed("the tick is not in the snapshot".to_owned()))?;
+        tick.phase = Phase::Deploy;
+        tick.n_evidence_rows = u32::try_from(self.evidence.len()).unwrap_or(u32::MAX);
+        let commit = PlanToCommit {
+            tick,
+            from: Phase::Plan { repair: false },
+            plan,
+            snapshot_hash: self.snapshot.hash(),
+            seed: self.snapshot.seed,
+        };
+        match self
+            .parts
+            .core
+            .command(Command::CommitPlan(Box::new(commit)))
+            .await?
+        {
+            Reply::Object(seq) => {
+                if let Some(tick) = &mut self.snapshot.state.tick {
+                    tick.plan_seq = seq.parse().ok().map(PlanSeq);
+                }
+                Ok(PhaseEvent::Done)
+            }
+            Reply::TickOpened(_) | Reply::Done => {
+                Err(Failed("no plan number came back".to_owned()))
+            }
+        }
+    }
+}
