@@ -7,6 +7,7 @@ use crate::engine::vllm::LoadFormat;
 use koi_core::environment::Environment;
 use koi_core::host::HostPrice;
 use koi_core::ids::HostId;
+use koi_core::url::{Transport, transport_of};
 use serde::Deserialize;
 
 /// Everything an operator can set.
@@ -145,6 +146,17 @@ pub enum ConfigError {
     },
 }
 
+impl ConfigError {
+    /// True when only another file helps.
+    #[must_use]
+    pub const fn is_permanent(&self) -> bool {
+        match self {
+            Self::Parse { .. } | Self::Invalid { .. } => true,
+            Self::Read { .. } => false,
+        }
+    }
+}
+
 impl AgentConfig {
     /// Reads and checks the file.
     ///
@@ -209,10 +221,15 @@ impl AgentConfig {
             problems
                 .push("engines.vllm_cpu_kv_cache_gib: vLLM on a CPU needs at least 1".to_owned());
         }
-        let remote = !self.server.starts_with("http://127.0.0.1")
-            && !self.server.starts_with("http://localhost");
-        if remote && !self.server.starts_with("https://") {
-            problems.push("server: anything but loopback needs https://".to_owned());
+        match transport_of(&self.server) {
+            Ok(Transport::PlainRemote) => {
+                problems.push("server: anything but loopback needs https://".to_owned());
+            }
+            Ok(Transport::Tls) if self.ca_file.is_none() => problems.push(
+                "ca_file: needed with https://, no authority is trusted by default".to_owned(),
+            ),
+            Ok(Transport::Tls | Transport::PlainLoopback) => {}
+            Err(problem) => problems.push(format!("server: {problem}")),
         }
         if self.price_usd_per_hour.is_some() && self.price_source.is_empty() {
             problems.push("price_source says where price_usd_per_hour comes from".to_owned());
@@ -228,5 +245,45 @@ impl AgentConfig {
             source: self.price_source.clone(),
             date: self.price_date.clone(),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn problems(server: &str, more: &str) -> Vec<String> {
+        let text = format!(
+            "host = \"h\"\nenvironment = \"reserved/aws/us-east-1/a/H100\"\ninstance_type = \"i\"\n\
+             server = \"{server}\"\ntoken_file = \"t\"\nstate_dir = \"s\"\n\
+             advertise_address = \"127.0.0.1\"\nport_range = [20000, 20100]\n{more}\n\
+             [gpu]\nprobe = \"cpu\"\n[models]\nroot = \"m\"\n"
+        );
+        toml::from_str::<AgentConfig>(&text).unwrap().problems()
+    }
+
+    #[test]
+    fn a_token_travels_in_the_clear_on_loopback_only() {
+        for server in [
+            "http://127.0.0.1:7410",
+            "http://localhost:7410",
+            "http://[::1]:7592",
+        ] {
+            assert_eq!(problems(server, ""), [""; 0], "{server}");
+        }
+        for server in [
+            "http://127.0.0.1.evil:7666",
+            "http://192.0.2.2:1",
+            "[::1]:1",
+        ] {
+            let found = problems(server, "");
+            assert!(
+                found.len() == 1 && found[0].starts_with("server: "),
+                "{found:?}"
+            );
+        }
+        let https = "https://koi.internal:7410";
+        assert_eq!(problems(https, "ca_file = \"ca.pem\""), [""; 0]);
+        assert!(problems(https, "")[0].starts_with("ca_file: "));
     }
 }

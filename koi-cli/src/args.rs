@@ -57,6 +57,15 @@ pub struct Global {
         help_heading = "Global options"
     )]
     pub ca_file: Option<PathBuf>,
+    /// Send the token over plain http to another machine: whoever is on the way can read it.
+    #[arg(
+        long,
+        global = true,
+        env = "KOI_INSECURE",
+        value_parser = clap::builder::FalseyValueParser::new(),
+        help_heading = "Global options"
+    )]
+    pub insecure: bool,
     /// Folder of the dev cluster [default: /var/lib/koi for root, else $XDG_DATA_HOME/koi].
     #[arg(
         long,
@@ -148,7 +157,7 @@ pub enum Command {
     #[command(after_help = "Example:\n  koi ticks --limit 5")]
     Ticks {
         /// Newest so many.
-        #[arg(long, default_value_t = 20)]
+        #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=500), value_name = "N")]
         limit: u32,
     },
     /// Act on the tick.
@@ -303,91 +312,4 @@ pub fn parse_span(text: &str) -> Result<Duration, String> {
 }
 
 #[cfg(test)]
-mod tests {
-    use clap::CommandFactory as _;
-
-    use super::*;
-
-    /// Calls `visit` for every command below `command`, by its full name.
-    fn walk(command: &clap::Command, path: &str, visit: &mut dyn FnMut(&str, &clap::Command)) {
-        for sub in command.get_subcommands() {
-            let name = format!("{path} {}", sub.get_name());
-            visit(&name, sub);
-            walk(sub, &name, visit);
-        }
-    }
-
-    #[test]
-    fn every_command_has_an_example_that_parses() {
-        let mut examples = vec![EXIT_CODES.to_owned()];
-        walk(&Cli::command(), "koi", &mut |name, command| {
-            let help = command
-                .get_after_help()
-                .map(ToString::to_string)
-                .unwrap_or_default();
-            assert!(
-                help.contains("Example:") && help.contains(name),
-                "no example in `{name} --help`"
-            );
-            examples.push(help);
-        });
-        assert!(examples.len() > 20);
-        let lines = examples
-            .iter()
-            .flat_map(|e| e.lines())
-            .filter_map(|l| l.strip_prefix("  koi "));
-        for line in lines {
-            let first = line
-                .split(" && ")
-                .next()
-                .unwrap()
-                .split(" > ")
-                .next()
-                .unwrap();
-            let words = std::iter::once("koi".to_owned()).chain(words(first));
-            assert!(
-                Cli::try_parse_from(words).is_ok(),
-                "the example `koi {first}` does not parse"
-            );
-        }
-    }
-
-    /// Splits at blanks outside single quotes.
-    fn words(line: &str) -> Vec<String> {
-        let parts: Vec<&str> = line.split('\'').collect();
-        let mut words = vec![];
-        for (i, part) in parts.iter().enumerate() {
-            if i % 2 == 1 {
-                words.push((*part).to_owned());
-            } else {
-                words.extend(part.split_whitespace().map(str::to_owned));
-            }
-        }
-        words
-    }
-
-    #[test]
-    fn the_command_line_is_consistent() {
-        Cli::command().debug_assert();
-        let help = Cli::command().render_long_help().to_string();
-        assert!(help.contains("Exit codes"), "{help}");
-    }
-
-    #[test]
-    fn spans_have_units_and_bounds() {
-        assert_eq!(parse_span("30s"), Ok(Duration::from_secs(30)));
-        assert_eq!(parse_span("5m"), Ok(Duration::from_secs(300)));
-        for bad in [
-            "",
-            "30",
-            "0s",
-            "25h",
-            "-1s",
-            "1e3s",
-            "99999999999999999999h",
-            "5 m",
-        ] {
-            assert!(parse_span(bad).is_err(), "{bad:?}");
-        }
-    }
-}
+mod tests;

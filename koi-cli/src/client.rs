@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use koi_core::url::{Transport, transport_of};
 use koi_proto::v1;
 use serde::{Deserialize, Serialize};
 use tonic::metadata::{Ascii, MetadataValue};
@@ -12,12 +13,15 @@ use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint};
 use tonic::{Request, Status};
 
 use crate::args::Global;
-use crate::failure::{ExitCode, Failure, unreachable_server};
+use crate::failure::{ExitCode, Failure, lost_connection};
+use crate::job_file::read_text;
 use crate::paths::DataDir;
 use crate::secrets::read_token;
 
 /// Time to make a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+/// Largest file of certificates.
+const MAX_AUTHORITY_BYTES: usize = 1024 * 1024;
 /// Largest answer accepted.
 const MAX_ANSWER_BYTES: usize = 16 * 1024 * 1024;
 
@@ -78,16 +82,47 @@ impl Target {
             .ca_file
             .clone()
             .or_else(|| own.and_then(|s| s.ca_file.as_ref().map(below)));
+        let ca = ca_file.as_deref().map(read_authority).transpose()?;
+        check_transport(
+            &server,
+            token_file.is_some() && !global.insecure,
+            ca.is_some(),
+        )?;
         Ok(Self {
             server,
             token: token_file.as_deref().map(read_token).transpose()?,
-            ca: ca_file
-                .as_deref()
-                .map(std::fs::read_to_string)
-                .transpose()?,
+            ca,
             timeout: Duration::from_secs(u64::from(global.timeout_s)),
         })
     }
+}
+
+/// Refuses an address that would carry a token in the clear, or a server that nothing vouches for.
+fn check_transport(server: &str, guards_token: bool, has_authority: bool) -> anyhow::Result<()> {
+    let refuse = |message| Err(Failure::new(ExitCode::Invalid, message).into());
+    match transport_of(server) {
+        Err(problem) => refuse(problem),
+        Ok(Transport::PlainRemote) if guards_token => refuse(format!(
+            "the token would travel in the clear to {server}: use https:// with --ca-file, a tunnel that ends at \
+             127.0.0.1, or --insecure where the whole way is trusted"
+        )),
+        Ok(Transport::Tls) if !has_authority => refuse(format!(
+            "{server} needs the certificate of the authority that signed its own: name it with --ca-file or KOI_CA_FILE"
+        )),
+        Ok(Transport::PlainRemote | Transport::PlainLoopback | Transport::Tls) => Ok(()),
+    }
+}
+
+fn read_authority(path: &Path) -> anyhow::Result<String> {
+    let pem = read_text(path, MAX_AUTHORITY_BYTES)?;
+    if pem.contains("-----BEGIN CERTIFICATE-----") {
+        return Ok(pem);
+    }
+    let message = format!(
+        "{} holds no certificate: PEM text with BEGIN CERTIFICATE expected",
+        path.display()
+    );
+    Err(Failure::new(ExitCode::Invalid, message).into())
 }
 
 fn read_settings(path: &Path) -> anyhow::Result<Option<ClientSettings>> {
@@ -152,8 +187,9 @@ impl Client {
                     ..client
                 })
             }
-            Err(_) => {
-                Err(Failure::new(ExitCode::Unavailable, unreachable_server(&target.server)).into())
+            Err(error) => {
+                let message = lost_connection(&error, &target.server);
+                Err(Failure::new(ExitCode::Unavailable, message).into())
             }
         }
     }
@@ -247,60 +283,4 @@ pub fn idempotency_key() -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn global(dir: &Path) -> Global {
-        Global {
-            server: None,
-            token_file: None,
-            ca_file: None,
-            data_dir: Some(dir.to_path_buf()),
-            output: crate::output::Format::Table,
-            timeout_s: 5,
-        }
-    }
-
-    #[test]
-    fn the_dev_clusters_token_goes_to_its_own_server_only() {
-        let dir = std::env::temp_dir().join(format!("koi-client-{}", std::process::id()));
-        std::fs::create_dir_all(&dir).unwrap();
-        assert!(
-            Target::resolve(&global(&dir))
-                .unwrap_err()
-                .to_string()
-                .contains("koi up")
-        );
-        std::fs::write(
-            dir.join("client.toml"),
-            "server = \"http://127.0.0.1:1\"\ntoken_file = \"token\"\n",
-        )
-        .unwrap();
-        std::fs::write(dir.join("token"), "secret\n").unwrap();
-        let own = Target::resolve(&global(&dir)).unwrap();
-        assert_eq!(
-            (own.server.as_str(), own.token.as_deref()),
-            ("http://127.0.0.1:1", Some("secret"))
-        );
-        let other = Global {
-            server: Some("http://example.org:80".into()),
-            ..global(&dir)
-        };
-        assert_eq!(Target::resolve(&other).unwrap().token, None);
-        std::fs::remove_dir_all(&dir).unwrap();
-    }
-
-    #[tokio::test]
-    async fn nobody_listening_is_one_line_with_the_next_step() {
-        let target = Target {
-            server: "http://127.0.0.1:9".into(),
-            token: None,
-            ca: None,
-            timeout: Duration::from_secs(1),
-        };
-        let error = Client::connect(&target).await.unwrap_err();
-        let failure = error.downcast_ref::<Failure>().unwrap();
-        assert_eq!(failure.code, ExitCode::Unavailable);
-        assert!(failure.message.contains("koi up") && !failure.message.contains('\n'));
-    }
-}
+mod tests;

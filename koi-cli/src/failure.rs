@@ -1,10 +1,12 @@
 //! What went wrong, with the exit code that programs see and the sentence that people see.
 
+use std::error::Error;
+
 use koi_core::violation::FieldViolation;
 use tonic::{Code, Status};
 use tonic_types::StatusExt as _;
 
-use crate::output::escape;
+use crate::output::{Format, escape};
 
 /// Exit codes, as `koi --help` documents them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,12 +80,17 @@ impl Failure {
     /// What a gRPC status means to the person at the terminal.
     #[must_use]
     pub fn from_status(status: &Status, server: &str) -> Self {
-        let code = exit_code(status.code());
+        let is_local = status.source().is_some();
+        let code = match status.code() {
+            // A deadline that passed on this side is a cancelled call.
+            Code::Unknown | Code::Internal | Code::Cancelled if is_local => ExitCode::Unavailable,
+            code => exit_code(code),
+        };
         let message = match status.code() {
-            Code::Unavailable | Code::Unknown if is_transport(status) => unreachable_server(server),
-            Code::DeadlineExceeded => {
-                format!("{server} did not answer in time; try again, or raise --timeout-s")
-            }
+            // Only what was made on this side has a cause; a server's own words come without.
+            Code::DeadlineExceeded => late(server),
+            Code::Cancelled if is_local => late(server),
+            _ if is_local => lost_connection(status, server),
             Code::Unauthenticated => {
                 format!(
                     "{server} refused the credential ({}); pass --token-file or run as the user of koi up",
@@ -109,6 +116,18 @@ impl Failure {
         }
     }
 
+    /// The failure in the form of the output: for people, or one document for programs.
+    #[must_use]
+    pub fn shown(&self, format: Format) -> String {
+        let document = serde_json::json!({ "error": self.message, "violations": self.violations });
+        let made = match format {
+            Format::Table => None,
+            Format::Json => serde_json::to_string(&document).ok(),
+            Format::Yaml => serde_yaml_ng::to_string(&document).ok(),
+        };
+        made.unwrap_or_else(|| format!("error: {}", self.text()))
+    }
+
     /// The message and one line per problem, safe for a terminal.
     #[must_use]
     pub fn text(&self) -> String {
@@ -125,6 +144,13 @@ impl Failure {
     }
 }
 
+/// Causes of an error that are looked at.
+const MAX_CAUSES: usize = 16;
+
+fn late(server: &str) -> String {
+    format!("{server} did not answer in time; try again, or raise --timeout-s")
+}
+
 /// The line for a server that does not answer.
 #[must_use]
 pub fn unreachable_server(server: &str) -> String {
@@ -133,11 +159,47 @@ pub fn unreachable_server(server: &str) -> String {
     )
 }
 
-fn is_transport(status: &Status) -> bool {
-    let text = status.message();
-    status.code() == Code::Unavailable
-        || text.contains("transport error")
-        || text.contains("tcp connect error")
+/// What a connection that was not made, or broke, means: nobody there, TLS at one end only, or a
+/// certificate that is not trusted here.
+#[must_use]
+pub fn lost_connection(error: &(dyn Error + 'static), server: &str) -> String {
+    let mut chain = vec![error];
+    while let Some(next) = chain.last().and_then(|e| Error::source(*e))
+        && chain.len() < MAX_CAUSES
+    {
+        chain.push(next);
+    }
+    let cause = chain.last().map_or_else(String::new, ToString::to_string);
+    let words = |parts: &[&str]| {
+        let texts = chain.iter().map(|e| format!("{e} {e:?}"));
+        texts
+            .into_iter()
+            .any(|t| parts.iter().any(|p| t.contains(p)))
+    };
+    let is_https = server.starts_with("https://");
+    if is_https && words(&["InvalidContentType", "corrupt message"]) {
+        return format!("{server} does not speak TLS; if it is yours, name it with http://");
+    }
+    if words(&["InvalidCertificate", "invalid peer certificate"]) {
+        return format!(
+            "the certificate of {server} is not trusted: {cause}; --ca-file names the authority that signed it"
+        );
+    }
+    let spoke = [
+        "FRAME_SIZE_ERROR",
+        "frame with invalid size",
+        "PROTOCOL_ERROR",
+        "HandshakeFailure",
+    ];
+    if words(&spoke) {
+        let hint = if is_https {
+            ""
+        } else {
+            "; if it speaks TLS, name it with https:// and --ca-file"
+        };
+        return format!("what answers at {server} is not a Koi server ({cause}){hint}");
+    }
+    unreachable_server(server)
 }
 
 fn exit_code(code: Code) -> ExitCode {
@@ -180,12 +242,34 @@ mod tests {
     }
 
     #[test]
+    fn programs_get_a_failure_as_a_document() {
+        let violation = FieldViolation {
+            field: "name".to_owned(),
+            message: "a \u{1b}b".to_owned(),
+        };
+        let failure = Failure::invalid("job.yaml", vec![violation]);
+        let shown = failure.shown(Format::Json);
+        assert!(!shown.contains(['\n', '\u{1b}']), "{shown}");
+        let read: serde_json::Value = serde_json::from_str(&shown).unwrap();
+        assert_eq!(read["error"], "job.yaml: 1 problem");
+        assert_eq!(read["violations"][0]["field"], "name");
+        assert!(failure.shown(Format::Table).starts_with("error: job.yaml"));
+    }
+
+    #[test]
     fn an_unreachable_server_says_what_to_do() {
-        let failure = Failure::from_status(
-            &Status::unavailable("tcp connect error"),
-            "http://127.0.0.1:1",
-        );
+        let refused = std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
+        let failure =
+            Failure::from_status(&Status::from_error(Box::new(refused)), "http://127.0.0.1:1");
         assert_eq!(failure.code, ExitCode::Unavailable);
         assert!(failure.message.contains("koi up"), "{}", failure.message);
+    }
+
+    #[test]
+    fn the_words_of_a_server_that_cannot_answer_now_are_its_own() {
+        let status = Status::unavailable("the database is away; try again");
+        let failure = Failure::from_status(&status, "http://127.0.0.1:1");
+        assert_eq!(failure.code, ExitCode::Unavailable);
+        assert_eq!(failure.message, "the database is away; try again");
     }
 }

@@ -91,6 +91,9 @@ pub fn read_text(path: &Path, max: usize) -> anyhow::Result<String> {
     let fail = |code, what: String| Failure::new(code, format!("{}: {what}", path.display()));
     result.map_err(|e| match e.kind() {
         std::io::ErrorKind::NotFound => fail(ExitCode::NotFound, "no such file".to_owned()),
+        std::io::ErrorKind::IsADirectory => {
+            fail(ExitCode::Invalid, "a folder, not a file".to_owned())
+        }
         _ => fail(ExitCode::Failed, e.to_string()),
     })?;
     if bytes.len() > max {
@@ -295,6 +298,7 @@ mod tests {
             ExitCode::Invalid,
             "a bomb of aliases ends"
         );
+        assert_eq!(failure(&dir, &[]).code, ExitCode::Invalid, "a folder");
         assert_eq!(
             failure(&dir.join("none.yaml"), &[]).code,
             ExitCode::NotFound

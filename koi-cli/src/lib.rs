@@ -22,6 +22,7 @@ use clap::Parser as _;
 
 use crate::args::Cli;
 use crate::failure::Failure;
+use crate::output::Format;
 
 /// Parses the arguments, runs the command and returns its exit code.
 pub fn main_with(args: impl IntoIterator<Item = OsString>) -> ExitCode {
@@ -34,9 +35,10 @@ pub fn main_with(args: impl IntoIterator<Item = OsString>) -> ExitCode {
             return ExitCode::from(if shown.is_ok() { code } else { 1 });
         }
     };
+    let format = cli.global.output;
     match runtime().and_then(|runtime| runtime.block_on(commands::run(cli))) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => report(&error),
+        Err(error) => report(&error, format),
     }
 }
 
@@ -47,12 +49,12 @@ fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
 }
 
 /// Prints an error with its whole chain, once, and returns its exit code.
-fn report(error: &anyhow::Error) -> ExitCode {
+fn report(error: &anyhow::Error, format: Format) -> ExitCode {
     if output::is_broken_pipe(error) {
         return ExitCode::SUCCESS;
     }
-    let failure = error.downcast_ref::<Failure>();
-    let text = failure.map_or_else(|| format!("{error:#}"), Failure::text);
-    output::complain(&format!("error: {text}"));
-    ExitCode::from(failure.map_or(1, |f| f.code as u8))
+    let unnamed = || Failure::new(failure::ExitCode::Failed, format!("{error:#}"));
+    let failure = error.downcast_ref().cloned().unwrap_or_else(unnamed);
+    output::complain(&failure.shown(format));
+    ExitCode::from(failure.code as u8)
 }

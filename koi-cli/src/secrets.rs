@@ -6,6 +6,8 @@ use std::path::Path;
 
 use anyhow::Context as _;
 
+use crate::failure::{ExitCode, Failure};
+
 const ALPHABET: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 /// Bytes of randomness in a token.
 pub const TOKEN_BYTES: usize = 32;
@@ -72,18 +74,20 @@ pub fn write_whole(path: &Path, bytes: &[u8], mode: u32) -> anyhow::Result<()> {
 /// The token in a file: one line of printable characters.
 ///
 /// # Errors
-/// When the file cannot be read or holds something else.
+/// A [`Failure`] that names the file when it cannot be read or holds something else.
 pub fn read_token(path: &Path) -> anyhow::Result<String> {
-    let text = std::fs::read_to_string(path)
-        .with_context(|| format!("read token file {}", path.display()))?;
+    let denied = |what: &str| {
+        let message = format!("token file {}: {what}", path.display());
+        Failure::new(ExitCode::Denied, message)
+    };
+    let text = std::fs::read_to_string(path).map_err(|e| denied(&e.to_string()))?;
     let token = text.trim();
     let plain =
         !token.is_empty() && token.len() <= 512 && token.bytes().all(|c| c.is_ascii_graphic());
-    anyhow::ensure!(
-        plain,
-        "{} holds no token: one line of printable characters expected",
-        path.display()
-    );
+    if !plain {
+        let what = "it holds no token; one line of printable characters expected";
+        return Err(denied(what).into());
+    }
     Ok(token.to_owned())
 }
 
@@ -128,6 +132,15 @@ mod tests {
         assert_eq!(read_token(&path).unwrap(), "abc");
         std::fs::write(&path, "two words\n").unwrap();
         assert!(read_token(&path).is_err());
+        std::fs::write(&path, "\n").unwrap();
+        for path in [&path, &dir.join("none")] {
+            let failure = read_token(path).unwrap_err().downcast::<Failure>().unwrap();
+            assert_eq!(failure.code, ExitCode::Denied);
+            assert!(
+                failure.message.contains(&path.display().to_string()),
+                "{failure}"
+            );
+        }
         std::fs::remove_dir_all(&dir).unwrap();
     }
 }

@@ -35,6 +35,7 @@ pub mod surrogate;
 pub mod telemetry;
 pub mod tick;
 pub mod time;
+pub mod url;
 pub mod validation;
 pub mod variables;
 pub mod violation;

@@ -6,6 +6,17 @@ use clap::{Args, ValueEnum};
 
 use super::parse_span;
 
+/// Longest time over which the server measures.
+const MAX_OVER: Duration = Duration::from_secs(20 * 60);
+
+fn parse_over(text: &str) -> Result<Duration, String> {
+    let over = parse_span(text)?;
+    if over > MAX_OVER {
+        return Err("must be from 1s to 20m".to_owned());
+    }
+    Ok(over)
+}
+
 /// Options of `koi inspect`.
 #[derive(Debug, Args)]
 pub struct InspectArgs {
@@ -14,7 +25,7 @@ pub struct InspectArgs {
     /// Name or number; plans and ticks: `latest` [default: the latest].
     pub id: Option<String>,
     /// Jobs: what is measured covers this time, at most 20m [default: the newest two minutes].
-    #[arg(long, value_parser = parse_span, value_name = "TIME")]
+    #[arg(long, value_parser = parse_over, value_name = "TIME")]
     pub over: Option<Duration>,
     /// Jobs: the end of that time, in microseconds since the Unix epoch [default: now].
     #[arg(long, requires = "over", value_name = "US")]

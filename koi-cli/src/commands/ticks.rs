@@ -10,7 +10,7 @@ use crate::output::{Grid, age, emit, escape, number};
 
 pub(super) async fn run(context: &Context, limit: u32) -> anyhow::Result<()> {
     let page = Some(v1::PageRequest {
-        size: limit.clamp(1, 500),
+        size: limit,
         token: String::new(),
     });
     let reply = context.client.answer(
