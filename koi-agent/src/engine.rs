@@ -68,6 +68,8 @@ const RESERVED_VARIABLES: [&str; 13] = [
 ];
 
 const MAX_ENGINE_ARGS: usize = 512;
+/// Longest path that Linux takes.
+const MAX_PATH_BYTES: usize = 4096;
 
 /// What a replica should be.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -143,17 +145,16 @@ pub fn command(
 
 fn check(launch: &EngineLaunch) -> Violations {
     let mut problems = Violations::default();
-    for (field, text) in [
-        ("model", &launch.model),
-        ("served_model_name", &launch.served_model_name),
-    ] {
-        if !is_model_name(text) {
-            problems.add(
-                field,
-                "1 to 512 of letters, digits and ./_:@+- not starting with '-' and without '..'",
-            );
-        }
+    if launch.model.starts_with('/') {
+        check_model_folder(&launch.model, &mut problems);
+    } else {
+        check_model_name("model", &launch.model, &mut problems);
     }
+    check_model_name(
+        "served_model_name",
+        &launch.served_model_name,
+        &mut problems,
+    );
     if launch.host.parse::<std::net::IpAddr>().is_err() {
         problems.add("host", "an IP address");
     }
@@ -178,14 +179,37 @@ fn check(launch: &EngineLaunch) -> Violations {
     problems
 }
 
-fn is_model_name(text: &str) -> bool {
+/// The folder lies where the operator's settings say, which may be any path. It is one word of an
+/// argument list that no shell reads, and begins with '/', so it can become neither option nor name.
+fn check_model_folder(path: &str, problems: &mut Violations) {
+    if path.len() > MAX_PATH_BYTES || path.chars().any(char::is_control) {
+        problems.add(
+            "model",
+            format!(
+                "a folder of at most {MAX_PATH_BYTES} bytes without control characters, got {:?}",
+                path.chars().take(200).collect::<String>()
+            ),
+        );
+    }
+}
+
+fn check_model_name(field: &str, text: &str, problems: &mut Violations) {
     let legal = |c: u8| {
         c.is_ascii_alphanumeric() || matches!(c, b'.' | b'/' | b'_' | b':' | b'@' | b'+' | b'-')
     };
-    (1..=512).contains(&text.len())
+    let fine = (1..=512).contains(&text.len())
         && !text.starts_with('-')
         && text.bytes().all(legal)
-        && text.split('/').all(|part| part != "..")
+        && text.split('/').all(|part| part != "..");
+    if !fine {
+        problems.add(
+            field,
+            format!(
+                "1 to 512 of letters, digits and ./_:@+- not starting with '-' and without '..', got {:?}",
+                text.chars().take(200).collect::<String>()
+            ),
+        );
+    }
 }
 
 fn is_reserved_variable(name: &str) -> bool {

@@ -112,7 +112,10 @@ impl Launcher {
             .map_err(again)?;
         let model = self.models.locate(&want.model_id, &want.model_config_json);
         let model = model.map_err(|e| never(format!("model folder: {e}")))?;
-        let spec = self.spec(want, &model).map_err(again)?;
+        let model = model
+            .to_str()
+            .ok_or_else(|| never(format!("model folder {}: not UTF-8", model.display())))?;
+        let spec = self.spec(want, model)?;
         let process = launch(&self.supervision, &spec).await.map_err(|e| {
             self.release(&want.id);
             again(e.to_string())
@@ -146,19 +149,23 @@ impl Launcher {
         }
     }
 
-    fn spec(&self, want: &DesiredReplica, model: &std::path::Path) -> Result<LaunchSpec, String> {
+    fn spec(&self, want: &DesiredReplica, model: &str) -> Result<LaunchSpec, LaunchFailure> {
+        let again = |error: &dyn std::fmt::Display| LaunchFailure {
+            reason: error.to_string(),
+            fatal: false,
+        };
         let held = {
             let mut ports = self.ports();
             if ports.of(&want.id).is_some() {
-                ports.release(&want.id).map_err(|e| e.to_string())?;
+                ports.release(&want.id).map_err(|e| again(&e))?;
             }
             ports
                 .lease(&want.id, SECONDARY_PORTS)
-                .map_err(|e| e.to_string())?
+                .map_err(|e| again(&e))?
         };
         let launch = EngineLaunch {
             engine: want.engine,
-            model: model.display().to_string(),
+            model: model.to_owned(),
             served_model_name: want.model_id.clone(),
             engine_args: want.engine_args.clone(),
             host: self.address.clone(),
@@ -172,7 +179,11 @@ impl Launcher {
             let lines = violations
                 .iter()
                 .map(|v| format!("{}: {}", v.field, v.message));
-            lines.collect::<Vec<_>>().join("; ")
+            // The same words make the same command: another try would end here again.
+            LaunchFailure {
+                reason: format!("no command line: {}", lines.collect::<Vec<_>>().join("; ")),
+                fatal: true,
+            }
         })?;
         let lease = held.hand_over();
         let labels = BTreeMap::from([
@@ -182,7 +193,7 @@ impl Launcher {
         Ok(LaunchSpec {
             meta: ReplicaMeta {
                 replica_id: want.id.clone(),
-                nonce: new_nonce().map_err(|e| e.to_string())?,
+                nonce: new_nonce().map_err(|e| again(&e))?,
                 engine: want.engine,
                 served_model_name: want.model_id.clone(),
                 host: self.address.clone(),

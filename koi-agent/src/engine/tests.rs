@@ -138,11 +138,39 @@ fn hazard_k5_hostile_model_names_are_refused() {
         "a b",
         "a\nb",
         "http://x/$(id)",
+        "./a b",
         "é",
     ] {
         assert_eq!(refused(|l| l.model = name.to_owned()), ["model"], "{name}");
     }
-    assert!(refused(|l| l.model = "/models/tiny".to_owned()).is_empty());
+}
+
+#[test]
+fn a_model_folder_may_lie_below_any_path() {
+    for folder in [
+        "/models/tiny",
+        "/tmp/a b/k2/models/x--y",
+        "/srv/Käfer/models",
+        "/tmp/../tmp/it's \"here\"",
+        "/-x",
+    ] {
+        let mut launch = launch(EngineName::Sim);
+        launch.model = folder.to_owned();
+        let settings = settings(VllmProgram::Command("/x/vllm".into()), None);
+        let got = render(&settings, &launch);
+        assert_eq!(got.argv[2], folder, "one word, as it is");
+    }
+    for folder in [
+        "/a\nb".to_owned(),
+        "/a\0b".to_owned(),
+        format!("/{}", "x".repeat(4096)),
+    ] {
+        assert_eq!(
+            refused(|l| l.model = folder.clone()),
+            ["model"],
+            "{folder:?}"
+        );
+    }
 }
 
 #[test]

@@ -14,9 +14,13 @@ use super::state::Role;
 use super::supervise::{ChildSpec, keep};
 use crate::client::{Client, idempotency_key};
 use crate::commands::{Submission, list_all_jobs, submit_spec};
-use crate::job_file::JobFile;
+use crate::job_file::{JobFile, read_text};
 use crate::load::settings;
+use crate::paths::DataDir;
 use crate::secrets::write_whole;
+
+/// Largest endpoint file that is looked at.
+const MAX_ENDPOINT_FILE_BYTES: usize = 1 << 20;
 
 /// Submits every job and asks for a tick.
 pub(super) async fn submit(
@@ -94,6 +98,16 @@ pub(super) fn start_load(
     Ok(())
 }
 
+/// True when gateways see an endpoint of the job.
+fn has_endpoint(data: &DataDir, job: &str) -> bool {
+    let path = data.endpoints().join(format!("{job}.json"));
+    let text = read_text(&path, MAX_ENDPOINT_FILE_BYTES).unwrap_or_default();
+    let file: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
+    file["endpoints"]
+        .as_array()
+        .is_some_and(|list| !list.is_empty())
+}
+
 /// Waits for running jobs, saying which run; a job that waits is news, not a failure.
 pub(super) async fn wait_running(
     cluster: &Cluster,
@@ -108,7 +122,11 @@ pub(super) async fn wait_running(
     while !waiting.is_empty() && Instant::now() < deadline {
         let jobs = list_all_jobs(client, false).await.unwrap_or_default();
         let name = |j: &v1::Job| j.spec.as_ref().map(|s| s.name.clone()).unwrap_or_default();
-        let is_ready = |j: &v1::Job| j.replicas.iter().any(|r| r.phase == "ready");
+        let is_ready = |j: &v1::Job| {
+            let serves = |r: &v1::Replica| r.phase == "ready" && r.role == "serve";
+            // What is stored may be an old word from before a restart; the endpoint file is not.
+            j.replicas.iter().any(serves) && has_endpoint(&cluster.data, &name(j))
+        };
         for job in jobs
             .iter()
             .filter(|j| is_ready(j) && waiting.contains(&name(j)))
@@ -135,5 +153,27 @@ pub(super) async fn wait_running(
         steps.done(&format!("{} jobs run", plan.jobs.len()));
     } else {
         steps.done(&format!("still waiting: {reasons}"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_runs_once_gateways_see_an_endpoint() {
+        let dir = std::env::temp_dir().join(format!("koi-up-jobs-{}", std::process::id()));
+        let data = DataDir::resolve(Some(&dir));
+        std::fs::create_dir_all(data.endpoints()).unwrap();
+        assert!(!has_endpoint(&data, "chat"));
+        for (text, expected) in [
+            (r#"{"endpoints": []}"#, false),
+            ("{ half", false),
+            (r#"{"endpoints": [{"port": 1}]}"#, true),
+        ] {
+            std::fs::write(data.endpoints().join("chat.json"), text).unwrap();
+            assert_eq!(has_endpoint(&data, "chat"), expected, "{text}");
+        }
+        std::fs::remove_dir_all(&dir).unwrap();
     }
 }

@@ -8,7 +8,7 @@ mod replicas;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::RolloutParams;
-use super::live::Live;
+use super::live::{Live, ObservedPhase};
 use crate::ids::{Generation, HostId, JobId, JobName, ReplicaId};
 use crate::job::Slo;
 use crate::store::{
@@ -24,6 +24,9 @@ const CANARY_PASS_SHARE: f64 = 0.5;
 const MAX_GENERATION_LIFT: u32 = 1_000_000;
 /// Most characters of an agent's words that are stored.
 const MAX_REASON: usize = 1000;
+
+/// Between a replica's id and why it has not started so far.
+const NOT_YET: &str = " does not start yet: ";
 
 /// Everything one look decided.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -190,6 +193,7 @@ impl<'a> Look<'a> {
             self.revert(job, rollout, &format!("{id} failed: {reason}"));
             return;
         }
+        self.say_why_it_does_not_start(job, &replicas);
         // The stored phase may be an old word: a generation is only let in on a fresh one.
         let all_serve = !replicas.is_empty()
             && replicas.iter().all(|r| {
@@ -203,6 +207,20 @@ impl<'a> Look<'a> {
             }
             None => {}
             Some(ready_at) => self.judge(job, rollout, ready_at, all_serve),
+        }
+    }
+
+    /// A replica that its agent starts again and again is news long before the agent gives up.
+    fn say_why_it_does_not_start(&mut self, job: &JobRecord, replicas: &[ReplicaRecord]) {
+        let words = replicas.iter().find_map(|r| {
+            let seen = self.live.replica(&r.host, &r.id)?;
+            let waits = seen.phase == ObservedPhase::Backoff && !seen.reason.is_empty();
+            waits.then(|| format!("{}{NOT_YET}{}", r.id, seen.reason))
+        });
+        let Some(words) = words else { return };
+        let note: String = words.chars().take(MAX_REASON).collect();
+        if job.note.as_deref() != Some(note.as_str()) {
+            self.put_job(job, |j| j.note = Some(note));
         }
     }
 
@@ -264,6 +282,8 @@ impl<'a> Look<'a> {
             j.active = Some(target);
             j.rollout = None;
             j.recent_failures = 0;
+            // What kept an attempt from starting is of no interest once it serves.
+            j.note = j.note.take().filter(|n| !n.contains(NOT_YET));
         });
         self.withdraw_all(job, |g| g != generation);
     }

@@ -167,6 +167,26 @@ fn a_first_ladder_that_fails_says_why_and_frees_its_devices() {
 }
 
 #[test]
+fn a_replica_that_does_not_start_says_why_before_its_agent_gives_up() {
+    let mut sim = Sim::new(&[("a", 2)]);
+    sim.set_fate(Fate::LaunchFails { fatal: false });
+    sim.submit(1, "chat").unwrap();
+    sim.tick(1, 1).unwrap();
+    sim.seconds(5);
+    let note = sim.job(1).note.clone().unwrap_or_default();
+    assert!(
+        note.contains("chat.g1.r0.0 does not start yet: no such engine"),
+        "{note}"
+    );
+    sim.set_fate(Fate::Healthy);
+    sim.seconds(60);
+    let job = sim.job(1);
+    assert_eq!(job.state.name(), "running");
+    let note = job.note.as_deref().unwrap_or_default();
+    assert!(!note.contains("does not start"), "{note}");
+}
+
+#[test]
 fn hazard_h2_a_canary_that_is_worse_or_never_ready_is_reverted_in_time() {
     let mut sim = Sim::new(&[("a", 4)]);
     sim.serving(1, "chat", 1);
