@@ -5,12 +5,13 @@
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use koi_core::gpu::{
     GpuFacts, GpuHolder, GpuReading, SimGpuCounters, SimGpuHolder, SimGpuInventory,
 };
 use koi_core::time::UtcMicros;
-use koi_shim::process::{is_alive, now};
+use koi_shim::process::{is_alive, now, parse_stat};
 use koi_shim::record::ProcessRef;
 use serde::de::DeserializeOwned;
 
@@ -18,6 +19,8 @@ use crate::gpu::{Absence, GpuLook, GpuProbe, GpuProbeError};
 
 const MAX_FILE_BYTES: u64 = 1 << 20;
 const MAX_HOLDER_FILES: usize = 4096;
+/// Time for which the file of a dead process is left alone.
+const HOLDER_KEPT: Duration = Duration::from_secs(60);
 
 /// The devices of one simulated host.
 #[derive(Debug, Clone)]
@@ -58,7 +61,8 @@ impl SimProbe {
         &self.inventory
     }
 
-    /// Holder files of living processes.
+    /// Holder files of living processes. An engine that was killed leaves its own behind; nobody else
+    /// would ever remove it.
     fn holders(&self) -> io::Result<Vec<SimGpuHolder>> {
         let entries = match fs::read_dir(self.folder.join("holders")) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -80,6 +84,9 @@ impl SimProbe {
             };
             if is_alive(process) {
                 living.push(holder);
+            } else if is_old(&path) && is_proven_dead(process) {
+                // Somebody else may have been quicker; what cannot be removed holds nothing anyway.
+                fs::remove_file(&path).ok();
             }
         }
         living.sort_by_key(|h| h.pid);
@@ -133,6 +140,21 @@ impl SimProbe {
         };
         let idle_mj = self.inventory.idle_power_w * idle_s * 1000.0;
         counters.energy_millijoules.saturating_add(idle_mj as u64)
+    }
+}
+
+/// True when the file has not been written for a while: a new process under the same number has had
+/// the time to put its own words into it.
+fn is_old(path: &Path) -> bool {
+    let written = fs::metadata(path).and_then(|m| m.modified());
+    written.is_ok_and(|at| at.elapsed().is_ok_and(|age| age >= HOLDER_KEPT))
+}
+
+/// True only when the kernel says so; a look that failed proves nothing.
+fn is_proven_dead(process: ProcessRef) -> bool {
+    match fs::read_to_string(format!("/proc/{}/stat", process.pid)) {
+        Ok(text) => parse_stat(&text).is_some_and(|s| s.process != process || !s.is_alive()),
+        Err(error) => error.kind() == io::ErrorKind::NotFound,
     }
 }
 
@@ -275,6 +297,32 @@ mod tests {
         fs::write(folder.path().join("holders/GPU-0.1.json"), b"{\"uuid\":").unwrap();
         let look = SimProbe::open(folder.path()).unwrap().read().unwrap();
         assert_eq!(look.of("GPU-0").unwrap().holders, []);
+    }
+
+    #[test]
+    fn files_of_dead_processes_go_and_those_of_living_ones_stay() {
+        let folder = host();
+        let probe = SimProbe::open(folder.path()).unwrap();
+        let me = reference(std::process::id()).unwrap();
+        hold(&folder, "GPU-0", me);
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let dead = ProcessRef {
+            pid: child.id(),
+            start_ticks: me.start_ticks,
+        };
+        child.wait().unwrap();
+        hold(&folder, "GPU-1", dead);
+        let path = |uuid: &str, pid: u32| folder.path().join(format!("holders/{uuid}.{pid}.json"));
+        let (mine, theirs) = (path("GPU-0", me.pid), path("GPU-1", dead.pid));
+        probe.read().unwrap();
+        assert!(theirs.exists(), "a young file is left alone");
+        for file in [&mine, &theirs] {
+            let hour_ago = std::time::SystemTime::now() - Duration::from_secs(3600);
+            let file = File::options().write(true).open(file).unwrap();
+            file.set_modified(hour_ago).unwrap();
+        }
+        probe.read().unwrap();
+        assert!(mine.exists() && !theirs.exists());
     }
 
     #[test]
