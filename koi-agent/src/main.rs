@@ -1,8 +1,13 @@
 //! `koi-agent`: one per host. Converges to the server's desired set; decides nothing of its own.
 
 use std::path::PathBuf;
+use std::process::ExitCode;
 
 use clap::Parser;
+use koi_agent::config::ConfigError;
+
+/// Exit code for settings that no restart makes right: `EX_CONFIG` of sysexits.h.
+const WRONG_SETTINGS: u8 = 78;
 
 /// Koi's agent.
 #[derive(Debug, Parser)]
@@ -24,11 +29,30 @@ struct Args {
     build_id: bool,
 }
 
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            complain(&error);
+            let is_settled = error
+                .downcast_ref::<ConfigError>()
+                .is_some_and(ConfigError::is_permanent);
+            ExitCode::from(if is_settled { WRONG_SETTINGS } else { 1 })
+        }
+    }
+}
+
+/// The error with its causes on one line; never a backtrace, whatever the environment says.
+#[expect(clippy::print_stderr, reason = "the answer of a command line")]
+fn complain(error: &anyhow::Error) {
+    eprintln!("error: {error:#}");
+}
+
 #[expect(
     clippy::print_stdout,
     reason = "the build id goes to a program that asked for it"
 )]
-fn main() -> anyhow::Result<()> {
+fn run() -> anyhow::Result<()> {
     let args = Args::parse();
     if args.build_id {
         println!("{}", koi_core::build::BUILD_ID);

@@ -35,6 +35,9 @@ use crate::up::state::UpState;
 /// left at the end.
 pub async fn run(global: &Global, args: UpArgs) -> anyhow::Result<()> {
     let data = DataDir::resolve(global.data_dir.as_deref());
+    if std::env::var_os("KOI_DATABASE_URL").is_none() {
+        files::check_socket_path(&data)?;
+    }
     if args.detach && !args.in_background {
         return detach::run(&data, &args).await;
     }

@@ -105,6 +105,17 @@ pub enum ConfigError {
     },
 }
 
+impl ConfigError {
+    /// True when only another file helps.
+    #[must_use]
+    pub const fn is_permanent(&self) -> bool {
+        match self {
+            Self::Parse { .. } | Self::Invalid { .. } => true,
+            Self::Read { .. } => false,
+        }
+    }
+}
+
 impl ServerConfig {
     /// Reads and checks the file.
     ///

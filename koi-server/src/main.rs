@@ -1,8 +1,14 @@
 //! `koi-server`: `serve` runs the control plane, `postgres` the private database beside it.
 
 use std::path::PathBuf;
+use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use koi_server::config::ConfigError;
+use koi_server::postgres::PostgresError;
+
+/// Exit code for what no restart makes right: `EX_CONFIG` of sysexits.h.
+const WRONG_SETTINGS: u8 = 78;
 
 /// Koi's server.
 #[derive(Debug, Parser)]
@@ -33,11 +39,38 @@ enum Command {
     },
 }
 
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            complain(&error);
+            ExitCode::from(if is_permanent(&error) {
+                WRONG_SETTINGS
+            } else {
+                1
+            })
+        }
+    }
+}
+
+fn is_permanent(error: &anyhow::Error) -> bool {
+    let settings = error.downcast_ref::<ConfigError>();
+    let postgres = error.downcast_ref::<PostgresError>();
+    settings.is_some_and(ConfigError::is_permanent)
+        || postgres.is_some_and(PostgresError::is_permanent)
+}
+
+/// The error with its causes on one line; never a backtrace, whatever the environment says.
+#[expect(clippy::print_stderr, reason = "the answer of a command line")]
+fn complain(error: &anyhow::Error) {
+    eprintln!("error: {error:#}");
+}
+
 #[expect(
     clippy::print_stdout,
     reason = "the build id goes to a program that asked for it"
 )]
-fn main() -> anyhow::Result<()> {
+fn run() -> anyhow::Result<()> {
     let args = Args::parse();
     if args.build_id {
         println!("{}", koi_core::build::BUILD_ID);
@@ -53,5 +86,29 @@ fn main() -> anyhow::Result<()> {
             runtime.block_on(koi_server::serve::postgres(data_dir))
         }
         None => anyhow::bail!("say what to run: `koi-server serve` or `koi-server postgres`"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::Context as _;
+
+    use super::*;
+
+    #[test]
+    fn what_a_restart_cannot_mend_is_told_apart() {
+        let error = |e: PostgresError| anyhow::Error::from(e).context("run the private Postgres");
+        assert!(is_permanent(&error(PostgresError::NoAccount)));
+        let tail = String::new();
+        let status = String::new();
+        assert!(!is_permanent(&error(PostgresError::Died { status, tail })));
+        let settings: Result<(), ConfigError> = Err(ConfigError::Invalid {
+            path: "server.toml".into(),
+            problems: vec!["listen".to_owned()],
+        });
+        assert!(is_permanent(
+            &settings.context("load settings").unwrap_err()
+        ));
+        assert!(!is_permanent(&anyhow::anyhow!("anything else")));
     }
 }

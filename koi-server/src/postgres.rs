@@ -28,6 +28,9 @@ pub use running::RunningPostgres;
 /// Name of the database and of its owner.
 pub const DATABASE: &str = "koi";
 
+/// Where root's wheel goes, as in `scripts/setup.sh`: an account that is not root can reach it.
+const SYSTEM_WHEEL_DIR: &str = "/var/lib/koi/postgres-wheel";
+
 /// How the private cluster is run.
 #[derive(Debug, Clone)]
 pub struct Settings {
@@ -55,10 +58,13 @@ impl Settings {
         let xdg = std::env::var_os("XDG_DATA_HOME").map(PathBuf::from);
         let home = std::env::var_os("HOME").map(|h| PathBuf::from(h).join(".local/share"));
         let shared = xdg.or(home).map(|d| d.join("koi/postgres"));
+        let is_root = rustix::process::geteuid().is_root();
+        let system = is_root.then(|| PathBuf::from(SYSTEM_WHEEL_DIR));
         Self {
             pg_bin: std::env::var_os("KOI_PG_BIN").map(PathBuf::from),
-            wheel_dirs: shared
+            wheel_dirs: system
                 .into_iter()
+                .chain(shared)
                 .chain([data_dir.join("postgres-wheel")])
                 .collect(),
             data_dir,

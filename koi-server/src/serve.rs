@@ -31,6 +31,8 @@ use crate::tick::run::{TickParts, World, lock};
 
 /// Longest wait for the database at start.
 const DATABASE_WAIT: Duration = Duration::from_secs(60);
+/// Pause between two tries to reach it.
+const DATABASE_PAUSE: Duration = Duration::from_millis(500);
 /// Longest wait for streams and tasks to end at stop.
 const STOP_WAIT: Duration = Duration::from_secs(15);
 /// Telemetry this old is read back after a restart.
@@ -56,8 +58,12 @@ pub async fn serve(config_path: &Path) -> anyhow::Result<()> {
     let telemetry = observability::start("koi-server", config.otlp_endpoint.as_deref())?;
     let shutdown = CancellationToken::new();
     stop_on_signal(shutdown.clone())?;
-    let (store, private) = open_database(&config).await?;
-    let result = run(&config, &telemetry, store, shutdown).await;
+    let (url, private) = open_database(&config).await?;
+    let result = match connect(&url, &shutdown).await {
+        Ok(Some(store)) => migrate_and_run(&config, &telemetry, store, shutdown).await,
+        Ok(None) => Ok(()),
+        Err(error) => Err(error),
+    };
     if let Some(private) = private {
         tokio::task::spawn_blocking(move || private.stop())
             .await?
@@ -83,39 +89,50 @@ fn stop_on_signal(shutdown: CancellationToken) -> anyhow::Result<()> {
 }
 
 /// The configured database, else `KOI_DATABASE_URL`, else a private cluster of our own.
-async fn open_database(config: &ServerConfig) -> anyhow::Result<(Store, Option<RunningPostgres>)> {
+async fn open_database(config: &ServerConfig) -> anyhow::Result<(String, Option<RunningPostgres>)> {
     let configured = config
         .database_url
         .clone()
         .or_else(|| std::env::var("KOI_DATABASE_URL").ok());
-    let (url, private) = match configured {
-        Some(url) => (url, None),
-        None => {
-            let settings = Settings::from_env(config.data_dir.clone());
-            let started =
-                tokio::task::spawn_blocking(move || PrivateCluster::prepare(&settings)?.spawn());
-            let running = started.await?.context("start the private Postgres")?;
-            (running.url(), Some(running))
-        }
-    };
-    let store = connect(&url).await?;
-    store.migrate().await.context("migrate the database")?;
-    Ok((store, private))
+    if let Some(url) = configured {
+        return Ok((url, None));
+    }
+    let settings = Settings::from_env(config.data_dir.clone());
+    let started = tokio::task::spawn_blocking(move || PrivateCluster::prepare(&settings)?.spawn());
+    let running = started.await?.context("start the private Postgres")?;
+    Ok((running.url(), Some(running)))
 }
 
-/// Waits for a database that is still starting.
-async fn connect(url: &str) -> anyhow::Result<Store> {
+/// Waits for a database that is still starting; `None` when the server is asked to stop meanwhile.
+async fn connect(url: &str, shutdown: &CancellationToken) -> anyhow::Result<Option<Store>> {
     let begun = std::time::Instant::now();
     loop {
-        match Store::connect(url, StoreOptions::default()).await {
-            Ok(store) => return Ok(store),
+        let tried = tokio::select! {
+            tried = Store::connect(url, StoreOptions::default()) => tried,
+            () = shutdown.cancelled() => return Ok(None),
+        };
+        match tried {
+            Ok(store) => return Ok(Some(store)),
             Err(error) if error.is_transient() && begun.elapsed() < DATABASE_WAIT => {
                 tracing::info!(%error, "waiting for the database");
-                tokio::time::sleep(Duration::from_millis(500)).await;
+                tokio::select! {
+                    () = tokio::time::sleep(DATABASE_PAUSE) => {}
+                    () = shutdown.cancelled() => return Ok(None),
+                }
             }
             Err(error) => return Err(error).context("connect to the database"),
         }
     }
+}
+
+async fn migrate_and_run(
+    config: &ServerConfig,
+    telemetry: &observability::Telemetry,
+    store: Store,
+    shutdown: CancellationToken,
+) -> anyhow::Result<()> {
+    store.migrate().await.context("migrate the database")?;
+    run(config, telemetry, store, shutdown).await
 }
 
 fn world() -> anyhow::Result<World> {
@@ -293,4 +310,23 @@ async fn look_back(
     // Tokens of windows from before the newest tick are in the jobs' counts already.
     observatory.take_tokens();
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_server_that_waits_for_its_database_obeys_a_stop() {
+        let shutdown = CancellationToken::new();
+        let stop = shutdown.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            stop.cancel();
+        });
+        let nowhere = "postgres://koi@localhost/koi?host=/nowhere/koi-test";
+        let waited = tokio::time::timeout(Duration::from_secs(10), connect(nowhere, &shutdown));
+        let store = waited.await.expect("the wait ends").unwrap();
+        assert!(store.is_none());
+    }
 }

@@ -1,6 +1,6 @@
 //! The running cluster as its supervisor holds it: lock, state, messages, tasks.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::Path;
@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::events::Events;
-use super::ports::PortRange;
+use super::ports::{PortRange, ServerPort};
 use super::process::Process;
 use super::state::{Child, UpState};
 use crate::failure::{ExitCode, Failure};
@@ -35,7 +35,9 @@ pub(super) struct Cluster {
     state: Mutex<UpState>,
     exits: Mutex<BTreeMap<String, u32>>,
     tasks: Mutex<JoinSet<()>>,
-    ranges: Mutex<Vec<PortRange>>,
+    /// Children that no restart brings up.
+    hopeless: Mutex<BTreeSet<String>>,
+    ports: Mutex<Option<(ServerPort, Vec<PortRange>)>>,
     /// Held for as long as this process lives; the system lets go of it even after SIGKILL.
     _lock: OwnedFd,
 }
@@ -71,7 +73,8 @@ impl Cluster {
             state: Mutex::new(state),
             exits: Mutex::new(BTreeMap::new()),
             tasks: Mutex::new(JoinSet::new()),
-            ranges: Mutex::new(Vec::new()),
+            hopeless: Mutex::new(BTreeSet::new()),
+            ports: Mutex::new(None),
             _lock: held,
         })
     }
@@ -93,9 +96,9 @@ impl Cluster {
         lock(&self.state).clone()
     }
 
-    /// Keeps the hosts' ports claimed for as long as the cluster is supervised.
-    pub(super) fn hold(&self, ranges: Vec<PortRange>) {
-        *lock(&self.ranges) = ranges;
+    /// Keeps the server's and the hosts' ports claimed for as long as the cluster is supervised.
+    pub(super) fn hold(&self, server: ServerPort, ranges: Vec<PortRange>) {
+        *lock(&self.ports) = Some((server, ranges));
     }
 
     /// Notes a started child.
@@ -118,6 +121,16 @@ impl Cluster {
     /// How often a child has ended by itself.
     pub(super) fn n_exits(&self, name: &str) -> u32 {
         lock(&self.exits).get(name).copied().unwrap_or(0)
+    }
+
+    /// Notes that a child said that no restart will bring it up.
+    pub(super) fn give_up_on(&self, name: &str) {
+        lock(&self.hopeless).insert(name.to_owned());
+    }
+
+    /// True when a child said so.
+    pub(super) fn is_hopeless(&self, name: &str) -> bool {
+        lock(&self.hopeless).contains(name)
     }
 
     /// Runs a task until the cluster is stopped.

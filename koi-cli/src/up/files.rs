@@ -4,16 +4,25 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use anyhow::Context as _;
+use koi_core::url::percent_encoded;
 use serde::Serialize;
 
 use super::ports;
 use crate::client::ClientSettings;
+use crate::failure::{ExitCode, Failure};
 use crate::fleet::{Fleet, FleetHost};
 use crate::paths::DataDir;
 use crate::secrets::{new_token, read_token, write_private, write_whole};
 
 /// Seconds that a changed ladder is watched before it is trusted.
 const CANARY_WINDOW_S: u64 = 30;
+
+/// Folder of the database's socket below the data directory.
+const SOCKET_DIR: &str = "postgres/run";
+/// Longest name of a file in it.
+const SOCKET_NAME: &str = ".s.PGSQL.5432.lock";
+/// Longest socket path for which `koi-server postgres` puts the socket there.
+const MAX_SOCKET_PATH_BYTES: usize = 100;
 
 /// What the files are made from.
 pub(super) struct Input<'a> {
@@ -34,8 +43,28 @@ pub(super) struct Input<'a> {
 pub(super) fn private_database(data: &DataDir) -> String {
     format!(
         "postgres://koi@localhost/koi?host={}",
-        data.path().join("postgres/run").display()
+        percent_encoded(data.path().join(SOCKET_DIR).as_os_str().as_encoded_bytes())
     )
+}
+
+/// Refuses a data directory below which the private Postgres could not make its socket.
+pub(super) fn check_socket_path(data: &DataDir) -> anyhow::Result<()> {
+    let given = data.path().as_os_str().len();
+    // The server resolves links first.
+    let real = data
+        .path()
+        .canonicalize()
+        .map_or(0, |p| p.as_os_str().len());
+    let max = MAX_SOCKET_PATH_BYTES - SOCKET_DIR.len() - SOCKET_NAME.len() - 2;
+    let long = given.max(real);
+    if long <= max {
+        return Ok(());
+    }
+    let message = format!(
+        "the path of the data directory has {long} bytes; with more than {max} the database's socket below it gets \
+         too long for the system: name a shorter one with --data-dir"
+    );
+    Err(Failure::new(ExitCode::Invalid, message).into())
 }
 
 #[derive(Serialize)]
@@ -232,6 +261,18 @@ mod tests {
 
     use super::*;
     use crate::fleet;
+
+    #[test]
+    fn a_path_too_long_for_a_socket_is_refused_in_one_line() {
+        let of = |n: usize| DataDir::resolve(Some(format!("/{}", "x".repeat(n - 1)).as_ref()));
+        check_socket_path(&of(68)).unwrap();
+        let error = check_socket_path(&of(69)).unwrap_err();
+        let failure = error.downcast_ref::<Failure>().unwrap();
+        assert_eq!(failure.code, ExitCode::Invalid);
+        assert!(failure.message.contains("--data-dir") && !failure.message.contains('\n'));
+        let odd = DataDir::resolve(Some("/tmp/a b&c".as_ref()));
+        assert!(private_database(&odd).ends_with("?host=/tmp/a%20b%26c/postgres/run"));
+    }
 
     #[test]
     fn every_process_finds_its_files() {

@@ -1,6 +1,8 @@
 //! Free ports: one for the server, a disjoint range for every host's engines.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::net::{SocketAddr as UnixAddress, UnixListener};
 
 use anyhow::{Context as _, ensure};
 
@@ -18,21 +20,45 @@ fn is_free(address: SocketAddr) -> bool {
     TcpListener::bind(address).is_ok()
 }
 
+/// The server's address. Its port is claimed for as long as this value lives: while a cluster's server
+/// is down between two starts, another cluster neither takes its port nor sends its token there.
+#[derive(Debug)]
+pub(super) struct ServerPort {
+    /// Address to listen on.
+    pub(super) address: SocketAddr,
+    _claim: UnixListener,
+}
+
+impl ServerPort {
+    /// Claims the address if nobody listens there and no cluster has claimed the port. The claim is an
+    /// abstract socket: it belongs to the same network namespace as the port and dies with its owner.
+    fn claim(address: SocketAddr) -> Option<Self> {
+        let name = format!("koi-server-port-{}", address.port());
+        let name = UnixAddress::from_abstract_name(name).ok()?;
+        let claim = UnixListener::bind_addr(&name).ok()?;
+        is_free(address).then_some(Self {
+            address,
+            _claim: claim,
+        })
+    }
+}
+
 /// The asked address, or a free one on the loopback interface.
-pub(super) fn server(asked: Option<SocketAddr>) -> anyhow::Result<SocketAddr> {
+pub(super) fn server(asked: Option<SocketAddr>) -> anyhow::Result<ServerPort> {
     if let Some(asked) = asked {
-        ensure!(
-            is_free(asked),
-            "{asked} is in use; name another address with --listen"
-        );
-        return Ok(asked);
+        return ServerPort::claim(asked).with_context(|| {
+            format!("{asked} is in use, or another cluster's; name another address with --listen")
+        });
     }
     let here = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-    if let Some(port) = (SERVER_PORT..SERVER_PORT + SERVER_TRIES).find(|p| is_free(here(*p))) {
-        return Ok(here(port));
+    let known = (SERVER_PORT..SERVER_PORT + SERVER_TRIES).find_map(|p| ServerPort::claim(here(p)));
+    if let Some(port) = known {
+        return Ok(port);
     }
     let listener = TcpListener::bind(here(0)).context("find a free port")?;
-    Ok(listener.local_addr()?)
+    let address = listener.local_addr()?;
+    drop(listener);
+    ServerPort::claim(address).context("no free port was found; name an address with --listen")
 }
 
 /// The ports of one host's engines. The port after the last is listened on for as long as this value
@@ -74,6 +100,18 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_servers_port_stays_claimed_while_nobody_listens() {
+        let first = server(None).unwrap();
+        let second = server(None).unwrap();
+        assert_ne!(first.address, second.address);
+        let asked = server(Some(first.address)).unwrap_err();
+        assert!(asked.to_string().contains("--listen"), "{asked}");
+        let port = first.address;
+        drop(first);
+        assert_eq!(server(Some(port)).unwrap().address, port);
+    }
+
+    #[test]
     fn ranges_are_disjoint_and_avoid_what_listens() {
         let held = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let asked = held.local_addr().unwrap();
@@ -83,7 +121,7 @@ mod tests {
                 .to_string()
                 .contains("--listen")
         );
-        assert!(server(None).unwrap().ip().is_loopback());
+        assert!(server(None).unwrap().address.ip().is_loopback());
         let of = |ranges: &[PortRange]| ranges.iter().map(|r| r.ports).collect::<Vec<_>>();
         let (one, other) = (ranges(6).unwrap(), ranges(6).unwrap());
         let mut all = of(&one);

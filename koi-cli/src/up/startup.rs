@@ -201,7 +201,8 @@ async fn clear(cluster: &Cluster, leftover: &UpState) -> anyhow::Result<()> {
 }
 
 fn write_files(cluster: &Cluster, plan: &Plan, args: &UpArgs) -> anyhow::Result<files::Written> {
-    let listen = ports::server(args.listen)?;
+    let port = ports::server(args.listen)?;
+    let listen = port.address;
     let input = files::Input {
         data: &cluster.data,
         fleet: &plan.fleet,
@@ -211,7 +212,7 @@ fn write_files(cluster: &Cluster, plan: &Plan, args: &UpArgs) -> anyhow::Result<
             .unwrap_or_else(|_| files::private_database(&cluster.data)),
     };
     let mut written = files::write(&input)?;
-    cluster.hold(std::mem::take(&mut written.ranges));
+    cluster.hold(port, std::mem::take(&mut written.ranges));
     let settings: Vec<PathBuf> = written
         .agents
         .iter()
@@ -272,7 +273,7 @@ async fn wait_for(
         };
         let hopeless = children
             .iter()
-            .find(|name| cluster.n_exits(name) >= HOPELESS_EXITS);
+            .find(|name| cluster.is_hopeless(name) || cluster.n_exits(name) >= HOPELESS_EXITS);
         if hopeless.is_none() && Instant::now() < deadline {
             tokio::time::sleep(LOOK).await;
             continue;

@@ -19,6 +19,8 @@ use super::state::{Child, Role};
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 /// Longest pause before a restart.
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+/// Exit code of a child that no restart brings up: `EX_CONFIG` of sysexits.h.
+const WRONG_SETTINGS: i32 = 78;
 /// A child that ran this long starts over with the first pause.
 const STEADY: Duration = Duration::from_secs(60);
 /// A log longer than this is moved away at the next start.
@@ -49,12 +51,12 @@ async fn run(cluster: Arc<Cluster>, spec: ChildSpec) {
     let mut pause = FIRST_PAUSE;
     while !cluster.stopping.is_cancelled() {
         let started = Instant::now();
-        let ended = match start(&cluster, &spec) {
+        let (ended, code) = match start(&cluster, &spec) {
             Ok(mut child) => match child.wait().await {
-                Ok(status) => status.to_string(),
-                Err(e) => e.to_string(),
+                Ok(status) => (status.to_string(), status.code()),
+                Err(e) => (e.to_string(), None),
             },
-            Err(e) => format!("{e:#}"),
+            Err(e) => (format!("{e:#}"), None),
         };
         if cluster.stopping.is_cancelled() {
             return;
@@ -65,6 +67,11 @@ async fn run(cluster: Arc<Cluster>, spec: ChildSpec) {
         } else {
             pause
         };
+        if code == Some(WRONG_SETTINGS) {
+            // A start gives up at once; later somebody may mend what is wrong while the rest runs on.
+            cluster.give_up_on(&spec.name);
+            pause = LONGEST_PAUSE;
+        }
         cluster.events.say(&format!(
             "{} ended ({ended}); starting it again in {} ms",
             spec.name,
@@ -212,6 +219,33 @@ fn zombies_of(parent: u32) -> Vec<u32> {
 mod tests {
     use super::*;
     use crate::paths::DataDir;
+
+    #[tokio::test]
+    async fn a_child_that_says_that_it_cannot_start_is_given_up_on() {
+        let dir = std::env::temp_dir().join(format!("koi-hopeless-{}", std::process::id()));
+        let cluster = Arc::new(Cluster::open(DataDir::resolve(Some(&dir))).unwrap());
+        std::fs::create_dir_all(cluster.data.logs()).unwrap();
+        for (name, code) in [("postgres", 78), ("server", 1)] {
+            let spec = ChildSpec {
+                name: name.into(),
+                role: Role::Server,
+                program: "/bin/sh".into(),
+                args: vec!["-c".into(), format!("exit {code}").into()],
+            };
+            keep(&cluster, spec);
+        }
+        for _ in 0..500 {
+            if cluster.n_exits("server") >= 2 {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        assert!(cluster.is_hopeless("postgres") && !cluster.is_hopeless("server"));
+        assert_eq!(cluster.n_exits("postgres"), 1, "not tried again at once");
+        cluster.stopping.cancel();
+        cluster.join().await;
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
 
     #[tokio::test]
     async fn a_child_that_dies_is_started_again_and_noted() {

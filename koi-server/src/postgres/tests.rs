@@ -1,7 +1,8 @@
 //! The parts that need no server; the whole is tested in `tests/it/store`.
 use super::account::Account;
-use super::binaries::{debian, major_of, wheel};
+use super::binaries::{debian, major_of, wheel, wheel_target};
 use super::process::PidFile;
+use super::{SYSTEM_WHEEL_DIR, Settings};
 
 fn scratch(name: &str) -> std::path::PathBuf {
     let dir = std::env::temp_dir().join(format!("koi-pg-unit-{}-{name}", std::process::id()));
@@ -76,4 +77,36 @@ fn the_pid_file_says_who_and_whether_ready() {
         })
     );
     assert_eq!(PidFile::parse(""), None);
+}
+
+#[test]
+fn a_wheel_is_recommended_where_the_account_can_reach_it() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let root = scratch("target");
+    let (closed, open) = (root.join("closed"), root.join("open"));
+    for (dir, mode) in [(&root, 0o755), (&closed, 0o700), (&open, 0o755)] {
+        std::fs::create_dir_all(dir).unwrap();
+        std::fs::set_permissions(dir, std::fs::Permissions::from_mode(mode)).unwrap();
+    }
+    // Nobody's folder: neither owner nor group, so the last digit of the mode decides.
+    let stranger = Account {
+        name: "nobody".to_owned(),
+        uid: u32::MAX - 7,
+        gid: u32::MAX - 7,
+    };
+    let with = |dirs: &[&std::path::Path]| Settings {
+        wheel_dirs: dirs.iter().map(|d| d.join("koi/postgres")).collect(),
+        ..Settings::from_env(root.clone())
+    };
+    let target = wheel_target(&with(&[&closed, &open]), Some(&stranger));
+    assert_eq!(target, open.join("koi/postgres"));
+    let nowhere = wheel_target(&with(&[&closed]), Some(&stranger));
+    assert_eq!(nowhere, std::path::Path::new(SYSTEM_WHEEL_DIR));
+    let own = wheel_target(&with(&[&closed, &open]), None);
+    assert_eq!(
+        own,
+        closed.join("koi/postgres"),
+        "who switches to nobody reaches all"
+    );
+    std::fs::remove_dir_all(root).unwrap();
 }
