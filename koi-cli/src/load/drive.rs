@@ -94,9 +94,34 @@ impl Drive {
     }
 
     async fn follow_endpoints(self: Arc<Self>, stop: CancellationToken) {
+        let mut said = None;
         while pause(POLL, &stop).await {
-            lock(&self.endpoints).refresh();
+            let news = {
+                let mut endpoints = lock(&self.endpoints);
+                endpoints.refresh();
+                endpoints.in_words()
+            };
+            if said.as_ref() != Some(&news) {
+                complain(&format!("{}: {news}", self.job.name));
+                said = Some(news);
+            }
         }
+    }
+
+    /// What was sent since the start, in words, and the number of requests.
+    pub(super) fn totals(&self) -> (String, u64) {
+        let minutes = lock(&self.minutes);
+        let mut totals = minutes.closed.clone();
+        totals.add(&minutes.open.counts());
+        let line = format!(
+            "{}: {} sent, {} done, {} failed, {} retried",
+            self.job.name,
+            totals.sent,
+            totals.finished,
+            totals.n_failed(),
+            totals.retried
+        );
+        (line, totals.sent)
     }
 
     async fn write_results(self: Arc<Self>, stop: CancellationToken) {

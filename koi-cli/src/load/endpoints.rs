@@ -91,6 +91,15 @@ impl Endpoints {
         }
     }
 
+    /// What is known now, for people.
+    pub(super) fn in_words(&self) -> String {
+        match &self.known {
+            Known::NoFile => format!("waits: there is no {}", self.path.display()),
+            Known::Ready(file) if file.endpoints.is_empty() => "waits: no endpoint is ready".into(),
+            Known::Ready(file) => format!("endpoints ready: {}", file.endpoints.len()),
+        }
+    }
+
     /// What is known now.
     pub(super) const fn known(&self) -> &Known {
         &self.known
@@ -245,6 +254,7 @@ mod tests {
         let mut endpoints = Endpoints::new(&dir, "chat");
         endpoints.refresh();
         assert_eq!(endpoints.known(), &Known::NoFile);
+        assert!(endpoints.in_words().contains("chat.json"));
         let write = |version: i64, list: &str| {
             let text = format!(
                 r#"{{"job":"chat","version":{version},"served_model_name":"m","endpoints":[{list}]}}"#
@@ -256,6 +266,7 @@ mod tests {
             r#"{"replica_id":"chat.g1.r0.0","address":"127.0.0.1","port":20001,"weight":0.5}"#,
         );
         endpoints.refresh();
+        assert_eq!(endpoints.in_words(), "endpoints ready: 1");
         assert_eq!(endpoints.pick(None, None).unwrap().0.port, 20_001);
         std::fs::write(dir.join("chat.json"), "{ half").unwrap();
         endpoints.refresh();

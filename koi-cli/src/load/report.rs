@@ -1,6 +1,7 @@
 //! `koi load report`: the newest whole minutes of every job, through the engine's buckets and raw.
 
 use std::path::Path;
+use std::time::Duration;
 
 use serde::Serialize;
 
@@ -26,6 +27,11 @@ struct JobReport {
 
 pub(super) fn run(format: Format, folder: &Path, args: &ReportArgs) -> anyhow::Result<()> {
     let reports = collect(folder, args, now_us())?;
+    if reports.is_empty() && is_writing(folder, args.job.as_deref()) {
+        let wait_s = (MINUTE_US - now_us().rem_euclid(MINUTE_US)) / 1_000_000 + 2;
+        let message = format!("no whole minute of results yet; come back in {wait_s} s");
+        return emit(format, &reports, || message);
+    }
     if reports.is_empty() {
         let message = format!(
             "no whole minute of results in {}; is `koi load` running?",
@@ -34,6 +40,24 @@ pub(super) fn run(format: Format, folder: &Path, args: &ReportArgs) -> anyhow::R
         return Err(Failure::new(ExitCode::NotFound, message).into());
     }
     emit(format, &reports, || text(&reports))
+}
+
+/// Time in which a running load writes its summary at least once.
+const SUMMARY_AGE: Duration = Duration::from_secs(10);
+
+/// True when a load has just written the summary of this job, or of any.
+fn is_writing(folder: &Path, job: Option<&str>) -> bool {
+    let is_summary = |path: &Path| {
+        let name = path.file_stem().and_then(|s| s.to_str());
+        path.extension().is_some_and(|e| e == "json") && job.is_none_or(|j| name == Some(j))
+    };
+    let is_young = |path: &Path| {
+        let written = std::fs::metadata(path).and_then(|m| m.modified());
+        written.is_ok_and(|at| at.elapsed().map_or(true, |age| age < SUMMARY_AGE))
+    };
+    let entries = std::fs::read_dir(folder).into_iter().flatten();
+    let mut paths = entries.filter_map(Result::ok).map(|e| e.path());
+    paths.any(|p| is_summary(&p) && is_young(&p))
 }
 
 fn collect(folder: &Path, args: &ReportArgs, now: i64) -> anyhow::Result<Vec<JobReport>> {
@@ -128,4 +152,34 @@ fn text(reports: &[JobReport]) -> String {
         .chain([note.to_owned()])
         .collect::<Vec<_>>()
         .join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_minute_of_a_running_load_is_no_failure() {
+        let dir = std::env::temp_dir().join(format!("koi-report-{}", std::process::id()));
+        std::fs::create_dir_all(dir.join("chat")).unwrap();
+        let report = |job: Option<&str>| {
+            let args = ReportArgs {
+                minutes: 5,
+                job: job.map(str::to_owned),
+                from: None,
+            };
+            run(Format::Json, &dir, &args)
+        };
+        assert!(report(None).is_err(), "nobody writes");
+        let summary = dir.join("chat.json");
+        std::fs::write(&summary, "{}").unwrap();
+        report(None).unwrap();
+        report(Some("chat")).unwrap();
+        assert!(report(Some("rag")).is_err(), "another job");
+        let long_ago = std::time::SystemTime::now() - 2 * SUMMARY_AGE;
+        let file = std::fs::File::options().write(true).open(&summary).unwrap();
+        file.set_modified(long_ago).unwrap();
+        assert!(report(None).is_err(), "the load has ended");
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
 }

@@ -221,3 +221,53 @@ async fn failures_are_counted_by_kind() {
         "{m:?}"
     );
 }
+
+fn options(folder: &Folder, endpoints_dir: &str, seconds: u32) -> super::args::LoadArgs {
+    super::args::LoadArgs {
+        command: None,
+        endpoints_dir: Some(folder.0.join(endpoints_dir)),
+        jobs: vec![format!("nojob={}", folder.0.join("trace.csv").display())],
+        config: None,
+        rate: 1.0,
+        concurrency: None,
+        session_affinity: false,
+        vocabulary: None,
+        max_context_tokens: None,
+        seconds: Some(seconds),
+        out: Some(folder.0.join("out")),
+    }
+}
+
+async fn refused(args: super::args::LoadArgs) -> crate::failure::Failure {
+    use clap::Parser as _;
+    let cli = crate::args::Cli::try_parse_from(["koi", "status"]).unwrap();
+    let error = super::run(&cli.global, args).await.unwrap_err();
+    error.downcast().unwrap()
+}
+
+#[tokio::test]
+async fn a_run_that_can_send_nothing_says_so() {
+    use crate::failure::ExitCode;
+    let folder = Folder::new("nothing");
+    let failure = refused(options(&folder, "nonexistent", 1)).await;
+    assert_eq!(failure.code, ExitCode::NotFound);
+    assert!(failure.message.contains("nonexistent"), "{failure}");
+    let failure = refused(options(&folder, "endpoints", 1)).await;
+    assert_eq!(failure.code, ExitCode::Unavailable);
+    assert!(failure.message.contains("nothing was sent"), "{failure}");
+    let held = super::claim(&folder.0.join("out")).unwrap();
+    let failure = refused(options(&folder, "endpoints", 1)).await;
+    assert_eq!(failure.code, ExitCode::Conflict);
+    assert!(failure.message.contains("--out"), "{failure}");
+    drop(held);
+    let proc = super::args::LoadArgs {
+        out: Some("/proc/x".into()),
+        ..options(&folder, "endpoints", 1)
+    };
+    let cli = {
+        use clap::Parser as _;
+        crate::args::Cli::try_parse_from(["koi", "status"]).unwrap()
+    };
+    let error = super::run(&cli.global, proc).await.unwrap_err();
+    assert!(format!("{error:#}").contains("/proc/x"), "{error:#}");
+}

@@ -7,6 +7,8 @@ use std::sync::Arc;
 use anyhow::{Context as _, bail, ensure};
 use serde::Deserialize;
 
+use crate::failure::{ExitCode, Failure};
+
 /// Requests kept of one trace.
 const MAX_ROWS: usize = 2_000_000;
 /// Bytes read of one trace.
@@ -44,7 +46,7 @@ pub(super) struct Row {
 
 /// A whole trace, in order of arrival.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Trace {
+pub(crate) struct Trace {
     /// Requests; never empty.
     pub(super) rows: Vec<Row>,
 }
@@ -69,9 +71,17 @@ impl Trace {
 }
 
 /// Reads a trace; `.jsonl` is the Mooncake form, everything else CSV.
-pub(super) fn read(path: &Path) -> anyhow::Result<Trace> {
-    let context = || format!("trace {}", path.display());
-    let file = std::fs::File::open(path).with_context(context)?;
+///
+/// # Errors
+/// A [`Failure`] with the file, the line and what is wrong there.
+pub(crate) fn read(path: &Path) -> anyhow::Result<Trace> {
+    let fail = |code, what: String| {
+        anyhow::Error::from(Failure::new(
+            code,
+            format!("trace {}: {what}", path.display()),
+        ))
+    };
+    let file = open_regular(path).map_err(|e| fail(ExitCode::Invalid, e.to_string()))?;
     let reader = BufReader::new(file.take(MAX_TRACE_BYTES));
     let is_json = path.extension().is_some_and(|e| e == "jsonl");
     let rows = if is_json {
@@ -79,14 +89,25 @@ pub(super) fn read(path: &Path) -> anyhow::Result<Trace> {
     } else {
         read_csv(reader)
     };
-    let mut rows = rows.with_context(context)?;
-    ensure!(!rows.is_empty(), "trace {} has no requests", path.display());
+    let mut rows = rows.map_err(|e| fail(ExitCode::Invalid, format!("{e:#}")))?;
+    if rows.is_empty() {
+        return Err(fail(ExitCode::Invalid, "it has no requests".to_owned()));
+    }
     rows.sort_by(|a, b| a.at_s.total_cmp(&b.at_s));
     let first = rows[0].at_s;
     for row in &mut rows {
         row.at_s -= first;
     }
     Ok(Trace { rows })
+}
+
+/// A folder can be opened, and a pipe would wait for a writer; neither is a trace.
+fn open_regular(path: &Path) -> std::io::Result<std::fs::File> {
+    if std::fs::metadata(path)?.is_file() {
+        std::fs::File::open(path)
+    } else {
+        Err(std::io::Error::other("not a file"))
+    }
 }
 
 fn line_of(number: usize, line: std::io::Result<String>) -> anyhow::Result<String> {
@@ -189,7 +210,7 @@ fn read_csv(reader: impl std::io::BufRead) -> anyhow::Result<Vec<Row>> {
     let Some((_, header)) = lines.next() else {
         bail!("the file is empty")
     };
-    let columns = Columns::of(&header?)?;
+    let columns = line_of(1, header).and_then(|h| Columns::of(&h).context("line 1"))?;
     let mut rows = vec![];
     for (i, line) in lines {
         let line = line_of(i + 1, line)?;
@@ -276,6 +297,31 @@ mod tests {
         assert_eq!((rows[0].at_s, rows[0].prompt_tokens), (2.0, 700));
         assert_eq!(rows[0].shared, Shared::Blocks([0, 9].into()));
         assert!(read_json_lines("{\"timestamp\":0}\n".as_bytes()).is_err());
+    }
+
+    #[test]
+    fn a_file_that_is_no_trace_is_wrong_input_and_says_where() {
+        let dir = std::env::temp_dir().join(format!("koi-trace-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let path = dir.join("t.csv");
+        let refused = |path: &Path| read(path).unwrap_err().downcast::<Failure>().unwrap();
+        for (text, where_) in [
+            ("# Readme\n\ntext\n", "line 1"),
+            (
+                "t_s,context_tokens,generated_tokens\n0,1,1\n1,x,1\n",
+                "line 3",
+            ),
+            ("t_s,context_tokens,generated_tokens\n", "no requests"),
+        ] {
+            std::fs::write(&path, text).unwrap();
+            let failure = refused(&path);
+            assert_eq!(failure.code, ExitCode::Invalid);
+            assert!(failure.message.contains(where_), "{failure}");
+            assert!(failure.message.contains("t.csv"), "{failure}");
+        }
+        assert!(refused(&dir).message.contains("not a file"));
+        assert!(refused(&dir.join("none.csv")).message.contains("none.csv"));
+        std::fs::remove_dir_all(&dir).unwrap();
     }
 
     #[test]

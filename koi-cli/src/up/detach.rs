@@ -40,19 +40,19 @@ pub(super) async fn run(data: &DataDir, args: &UpArgs) -> anyhow::Result<()> {
     let pid = child.id().unwrap_or(0);
     let deadline = Instant::now() + START_LIMIT + Duration::from_secs(u64::from(args.wait_s));
     loop {
-        seen = relay(&log, seen)?;
-        if let Some(status) = child.try_wait()? {
-            relay(&log, seen)?;
-            let message = format!(
-                "the cluster did not start ({status}); its log is {}",
-                log.display()
-            );
-            return Err(Failure::new(ExitCode::Failed, message).into());
-        }
+        let ended = child.try_wait()?;
         let state = UpState::read(data)
             .ok()
             .flatten()
             .filter(|s| s.supervisor.pid == pid);
+        // Until the data directory is its own, the log's lines may be another supervisor's.
+        let lost_race = ended.is_some_and(is_conflict);
+        if state.is_some() || ended.is_some() && !lost_race {
+            seen = relay(&log, seen)?;
+        }
+        if let Some(status) = ended {
+            return Err(why_it_ended(data, status, &log));
+        }
         if state.is_some_and(|s| s.is_started) {
             relay(&log, seen)?;
             return print(&next_steps(data, pid, &log));
@@ -66,6 +66,24 @@ pub(super) async fn run(data: &DataDir, args: &UpArgs) -> anyhow::Result<()> {
         }
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
+}
+
+fn is_conflict(status: std::process::ExitStatus) -> bool {
+    status.code() == Some(ExitCode::Conflict as i32)
+}
+
+/// Of two that start at once, one finds the lock taken: its error is that of the lock.
+fn why_it_ended(data: &DataDir, status: std::process::ExitStatus, log: &Path) -> anyhow::Error {
+    if is_conflict(status)
+        && let Err(taken) = take_lock(data)
+    {
+        return taken;
+    }
+    let message = format!(
+        "the cluster did not start ({status}); its log is {}",
+        log.display()
+    );
+    Failure::new(ExitCode::Failed, message).into()
 }
 
 /// Prints what the log has gained; returns how far it was read.
@@ -84,17 +102,59 @@ fn relay(log: &Path, from: u64) -> anyhow::Result<u64> {
     Ok(from + whole as u64)
 }
 
+/// As a word for a shell.
+fn quoted(text: &str) -> String {
+    let plain = |c: char| c.is_alphanumeric() || "/-_.~+:@,".contains(c);
+    if text.chars().all(plain) {
+        text.to_owned()
+    } else {
+        format!("'{}'", text.replace('\'', "'\\''"))
+    }
+}
+
 fn next_steps(data: &DataDir, pid: u32, log: &Path) -> String {
     let is_default =
         data.path() == DataDir::resolve(None).path() || std::env::var_os("KOI_DATA_DIR").is_some();
     let option = if is_default {
         String::new()
     } else {
-        format!(" --data-dir {}", data.path().display())
+        format!(" --data-dir {}", quoted(&data.path().display().to_string()))
     };
     format!(
         "\nthe cluster runs in the background (pid {pid}, log {}); next:\n  \
          koi{option} status\n  koi{option} explain chat\n  koi{option} load report --minutes 5\n  koi{option} down",
         log.display()
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::ExitStatusExt as _;
+    use std::process::ExitStatus;
+
+    use super::*;
+
+    #[test]
+    fn who_loses_a_race_hears_that_another_runs() {
+        let dir = std::env::temp_dir().join(format!("koi-detach-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let data = DataDir::resolve(Some(&dir));
+        let held = take_lock(&data).unwrap();
+        let ended =
+            |code: i32| why_it_ended(&data, ExitStatus::from_raw(code << 8), Path::new("l"));
+        let code = |e: &anyhow::Error| e.downcast_ref::<Failure>().unwrap().code;
+        let lost = ended(6);
+        assert_eq!(code(&lost), ExitCode::Conflict);
+        assert!(lost.to_string().contains("another koi up"), "{lost}");
+        assert!(ended(1).to_string().contains("its log is l"));
+        drop(held);
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+
+    #[test]
+    fn next_steps_can_be_pasted_into_a_shell() {
+        assert_eq!(quoted("/tmp/koi-1"), "/tmp/koi-1");
+        assert_eq!(quoted("/tmp/a b"), "'/tmp/a b'");
+        assert_eq!(quoted("/tmp/it's"), "'/tmp/it'\\''s'");
+    }
 }

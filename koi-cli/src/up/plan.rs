@@ -1,5 +1,6 @@
 //! What `koi up` starts: fleet, jobs and load, read and checked before the first process starts.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use koi_core::job::JobClass;
@@ -11,6 +12,7 @@ use crate::failure::{ExitCode, Failure};
 use crate::fleet::{self, Fleet};
 use crate::job_file::{self, Changes, JobFile};
 use crate::load::settings::{self, JobLoad, Pace};
+use crate::load::trace;
 use crate::output::now_us;
 use crate::paths::shipped;
 
@@ -34,7 +36,11 @@ impl Plan {
             .clone()
             .unwrap_or_else(|| shipped("fleets/demo.toml"));
         let mut bad = Violations::default();
-        let fleet = gather(fleet::read(&fleet_path), &mut bad)?;
+        check_listen(args, &mut bad);
+        let fleet = gather(
+            fleet::read(&fleet_path).map_err(|e| hinted(e, args.fleet.is_some())),
+            &mut bad,
+        )?;
         let jobs = if args.no_jobs {
             vec![]
         } else {
@@ -57,6 +63,30 @@ impl Plan {
     }
 }
 
+fn check_listen(args: &UpArgs, bad: &mut Violations) {
+    if let Some(address) = args.listen.filter(|a| !a.ip().is_loopback()) {
+        bad.add(
+            "--listen",
+            format!("{address}: a dev cluster has no TLS; name a loopback address"),
+        );
+    }
+}
+
+/// Says how to name an input that was not found where it is shipped.
+fn hinted(error: anyhow::Error, is_asked: bool) -> anyhow::Error {
+    match error.downcast::<Failure>() {
+        Ok(failure) if failure.code == ExitCode::NotFound && !is_asked => {
+            let message = format!(
+                "{}; name files of your own with --fleet, --jobs and --load, or set KOI_CONFIGS_DIR to Koi's folder `configs`",
+                failure.message
+            );
+            Failure { message, ..failure }.into()
+        }
+        Ok(failure) => failure.into(),
+        Err(error) => error,
+    }
+}
+
 /// Takes refused input apart into its problems; other errors end the start.
 fn gather<T>(result: anyhow::Result<T>, bad: &mut Violations) -> anyhow::Result<Option<T>> {
     match result.map_err(|e| e.downcast::<Failure>()) {
@@ -76,10 +106,9 @@ fn gather<T>(result: anyhow::Result<T>, bad: &mut Violations) -> anyhow::Result<
 fn read_jobs(args: &UpArgs, bad: &mut Violations) -> anyhow::Result<Vec<JobFile>> {
     let folder = args.jobs.clone().unwrap_or_else(|| shipped("jobs"));
     let entries = std::fs::read_dir(&folder).map_err(|e| {
-        Failure::new(
-            ExitCode::NotFound,
-            format!("job files: {}: {e}", folder.display()),
-        )
+        let message = format!("job files: {}: {e}", folder.display());
+        let error = Failure::new(ExitCode::NotFound, message).into();
+        hinted(error, args.jobs.is_some())
     })?;
     let is_job = |p: &PathBuf| {
         p.extension()
@@ -109,7 +138,8 @@ fn read_load(
         .load
         .clone()
         .unwrap_or_else(|| shipped("traces/load.toml"));
-    let Some(mut load) = gather(settings::read(&path), bad)? else {
+    let read = settings::read(&path).map_err(|e| hinted(e, args.load.is_some()));
+    let Some(mut load) = gather(read, bad)? else {
         return Ok(vec![]);
     };
     load.retain(|l| jobs.iter().any(|j| j.spec.name == l.name));
@@ -118,11 +148,20 @@ fn read_load(
             bad.add("--trace", problem);
         }
     }
-    for entry in load.iter().filter(|l| !l.trace.is_file()) {
-        bad.add(
-            "trace",
-            format!("{} for {} is not a file", entry.trace.display(), entry.name),
-        );
+    // A trace that cannot be replayed would end the load generator again and again, for all jobs.
+    let traces: BTreeSet<&PathBuf> = load.iter().map(|l| &l.trace).collect();
+    for path in traces {
+        if let Err(error) = trace::read(path) {
+            let names: Vec<&str> = load
+                .iter()
+                .filter(|l| l.trace == *path)
+                .map(|l| l.name.as_str())
+                .collect();
+            bad.add(
+                format!("load of {}", names.join(", ")),
+                format!("{error:#}"),
+            );
+        }
     }
     Ok(load)
 }
@@ -221,6 +260,46 @@ mod tests {
             of(&all, "batch-eval").trace.ends_with("batch-eval.csv"),
             "a batch has no arrival times"
         );
+    }
+
+    #[test]
+    fn a_trace_that_is_none_is_refused_before_anything_starts() {
+        let readme = concat!(env!("CARGO_MANIFEST_DIR"), "/../README.md");
+        let error = Plan::read(&args(&[&format!("chat={readme}")]))
+            .err()
+            .unwrap();
+        let failure = error.downcast::<Failure>().unwrap();
+        assert_eq!(failure.code, ExitCode::Invalid);
+        let [problem] = failure.violations.as_slice() else {
+            panic!("{failure:?}")
+        };
+        assert_eq!(problem.field, "load of chat");
+        assert!(problem.message.contains("README.md: line 1"), "{problem:?}");
+    }
+
+    #[test]
+    fn what_is_not_shipped_here_can_be_named() {
+        let none = UpArgs {
+            fleet: None,
+            ..args(&[])
+        };
+        let missing = |asked: bool| {
+            let error = Failure::new(ExitCode::NotFound, "x: no such file").into();
+            hinted(error, asked).to_string()
+        };
+        assert!(missing(false).contains("--fleet") && missing(false).contains("KOI_CONFIGS_DIR"));
+        assert_eq!(
+            missing(true),
+            "x: no such file",
+            "who named it knows the option"
+        );
+        let remote = UpArgs {
+            listen: Some("192.0.2.2:7410".parse().unwrap()),
+            ..none
+        };
+        let mut bad = Violations::default();
+        check_listen(&remote, &mut bad);
+        assert_eq!(bad.into_vec()[0].field, "--listen");
     }
 
     #[test]

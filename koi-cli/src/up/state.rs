@@ -58,8 +58,10 @@ impl UpState {
             Ok(bytes) => match serde_json::from_slice(&bytes) {
                 Ok(state) => Ok(Some(state)),
                 Err(e) => anyhow::bail!(
-                    "{} cannot be read: {e}; remove it when no `koi up` runs there",
-                    path.display()
+                    "{path} is damaged ({e}): nobody can tell from it what runs; end what `ps -ef | grep koi` shows of \
+                     {folder}, then remove {path}",
+                    path = path.display(),
+                    folder = data.path().display()
                 ),
             },
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
@@ -125,6 +127,12 @@ mod tests {
                 pid: 5,
                 start_time_ticks: 7
             }]
+        );
+        std::fs::write(data.up_state(), "{ half").unwrap();
+        let error = UpState::read(&data).unwrap_err().to_string();
+        assert!(
+            error.contains(&format!("remove {}", data.up_state().display())),
+            "{error}"
         );
         UpState::remove(&data).unwrap();
         UpState::remove(&data).unwrap();
