@@ -154,6 +154,59 @@ fn every_module_of_the_core_is_on_the_map() {
     refuse("docs/paper-map.md does not name these modules", &missing);
 }
 
+/// Settings structs, by file.
+const SETTINGS: [(&str, &[&str]); 4] = [
+    ("koi-server/src/config.rs", &["ServerConfig", "TlsConfig"]),
+    ("koi-server/src/auth.rs", &["TokenRow"]),
+    (
+        "koi-agent/src/config.rs",
+        &["AgentConfig", "GpuConfig", "EnginesConfig", "ModelsConfig"],
+    ),
+    ("koi-cli/src/client.rs", &["ClientSettings"]),
+];
+
+/// Names of the fields of a struct in a source.
+fn fields<'a>(source: &'a str, name: &str) -> Vec<&'a str> {
+    let head = format!("struct {name} {{\n");
+    let body = source.split_once(&head).map_or("", |(_, rest)| rest);
+    let body = body.split("\n}").next().unwrap_or_default();
+    let names = body.lines().filter_map(|l| {
+        let field = l.trim().split_once(": ")?.0;
+        let field = field.strip_prefix("pub ").unwrap_or(field);
+        let is_name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+        field.chars().all(is_name).then_some(field)
+    });
+    names.collect()
+}
+
+#[test]
+fn every_setting_is_documented() {
+    let text = document("docs/configuration.md");
+    let named: BTreeSet<&str> = first_cells(&text);
+    let mut missing = Vec::new();
+    for (file, structs) in SETTINGS {
+        let source = document(file);
+        for name in structs {
+            let fields = fields(&source, name);
+            assert!(!fields.is_empty(), "{file} has no struct {name}");
+            // A section is a heading of its own and not a row.
+            let told = |f: &str| {
+                named.contains(format!("`{f}`").as_str()) || text.contains(&format!("`[{f}]`"))
+            };
+            let untold = fields.into_iter().filter(|f| !told(f));
+            missing.extend(untold.map(|f| format!("{file}: {name}.{f}")));
+        }
+    }
+    refuse("docs/configuration.md does not name", &missing);
+}
+
+#[test]
+fn fields_are_read_from_a_struct() {
+    let source = "/// A.\npub struct A {\n    /// Is: x.\n    #[serde(default)]\n    pub a_b2: T,\n    c: u8,\n}\nstruct B {\n    d: u8,\n}\n";
+    assert_eq!(fields(source, "A"), ["a_b2", "c"]);
+    assert_eq!(fields(source, "C"), [""; 0]);
+}
+
 #[test]
 fn paths_are_told_from_other_words() {
     let text =
