@@ -148,7 +148,7 @@ const fn precision_of(dtype: WeightDtype) -> Precision {
         WeightDtype::Fp32 => Precision::Float32,
         WeightDtype::Auto | WeightDtype::Bf16 | WeightDtype::Fp16 => Precision::Half,
         WeightDtype::Fp8 | WeightDtype::Int8 => Precision::Eight,
-        WeightDtype::Int4 => Precision::Four,
+        WeightDtype::Int4 | WeightDtype::Mxfp4 | WeightDtype::Nvfp4 => Precision::Four,
     }
 }
 
