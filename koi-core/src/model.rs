@@ -12,6 +12,7 @@ mod config_json;
 mod dtype;
 mod json_text;
 mod kinds;
+mod known;
 mod layers_json;
 mod modules;
 mod moe_json;
@@ -28,6 +29,8 @@ mod totals;
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+pub(crate) mod tests_support;
 
 use std::collections::BTreeMap;
 
@@ -41,8 +44,9 @@ pub use cache::{CacheShape, WindowBytes};
 pub use dtype::{KvDtype, WeightDtype};
 pub use json_text::MAX_CONFIG_BYTES;
 pub use kinds::{LayerKind, LayerWeights, MixerKind, MlpKind, Part, PartSum, WeightSum};
+pub use known::KnownModel;
 pub use quantization::QuantizationFacts;
-pub use report::{ModelReport, ReportChoices};
+pub use report::{CacheRow, ModelReport, NamedBytes, Refused, ReportChoices, Splits};
 pub use totals::Totals;
 
 use crate::violation::FieldViolation;

@@ -6,6 +6,7 @@ mod kinds;
 mod quantized;
 mod stored_rows;
 
+use super::tests_support::{read, shared};
 use super::*;
 
 const LLAMA_8B: &str = include_str!("../../../configs/models/Llama-3.1-8B.json");
@@ -160,36 +161,6 @@ fn the_fullest_stage_has_its_layers_and_one_table() {
     let layers: Vec<u32> = (0..4).map(|s| stage_layers(30, 4, s)).collect();
     assert_eq!(layers, [7, 8, 8, 7]);
     assert_eq!((0..3).map(|s| stage_layers(61, 3, s)).sum::<u32>(), 61);
-}
-
-/// A path in the shared folder, or `None` with a loud line.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "vectors and data live outside the repository"
-)]
-fn shared(path: &str) -> Option<std::path::PathBuf> {
-    let mut roots: Vec<std::path::PathBuf> = std::env::var("KOI_SHARED")
-        .map(Into::into)
-        .into_iter()
-        .collect();
-    let here = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
-    roots.extend(here.ancestors().map(|p| p.join("shared")));
-    let found = roots
-        .iter()
-        .map(|root| root.join(path))
-        .find(|p| p.exists());
-    if found.is_none() {
-        eprintln!("SKIPPED: no shared/{path} above {}", here.display());
-    }
-    found
-}
-
-#[expect(
-    clippy::disallowed_methods,
-    reason = "vectors and data live outside the repository"
-)]
-fn read(path: &std::path::Path) -> String {
-    std::fs::read_to_string(path).unwrap()
 }
 
 fn vector(name: &str) -> Option<serde_json::Value> {

@@ -2,9 +2,10 @@
 
 use serde_json::Value;
 
+use super::Scope;
 use super::format::{Format, Scales};
+use super::methods::Method;
 use super::patterns::Patterns;
-use super::{Method, Scope};
 use crate::model::WeightDtype;
 use crate::model::json_text::shown;
 use crate::model::reader::{Reader, whole_number};
