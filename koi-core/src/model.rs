@@ -46,7 +46,7 @@ pub use json_text::MAX_CONFIG_BYTES;
 pub use kinds::{LayerKind, LayerWeights, MixerKind, MlpKind, Part, PartSum, WeightSum};
 pub use known::KnownModel;
 pub use quantization::QuantizationFacts;
-pub use report::{CacheRow, ModelReport, NamedBytes, Refused, ReportChoices, Splits};
+pub use report::{CacheRow, ModelReport, NamedBytes, Refused, Remark, ReportChoices, Splits};
 pub use totals::Totals;
 
 use crate::violation::FieldViolation;
@@ -196,6 +196,10 @@ impl ModelFacts {
             ),
             ("weight_bytes", "each matrix in its format, scales included"),
             ("kv_bytes_per_token", caches),
+            (
+                "padded_vocabulary",
+                "vocab to the next multiple of 64, as engines pad it",
+            ),
         ];
         for (fact, rule) in rules {
             self.sources.insert(fact.to_owned(), rule.to_owned());

@@ -54,6 +54,12 @@ architectures! {
     Starcoder2 = dense::STARCODER2,
     /// OLMo 2.
     Olmo2 = dense::OLMO2,
+    /// OLMo 3.
+    Olmo3 = dense::OLMO3,
+    /// SmolLM3.
+    SmolLm3 = dense::SMOLLM3,
+    /// ERNIE 4.5 dense.
+    Ernie45 = dense::ERNIE4_5,
     /// Cohere Command R and Aya 23.
     Cohere = dense::COHERE,
     /// Cohere Command R7B and Command A.
@@ -100,6 +106,10 @@ architectures! {
     MiniCpm = routed::MINICPM,
     /// OLMoE.
     Olmoe = routed::OLMOE,
+    /// Phi-3.5-MoE.
+    PhiMoe = routed::PHIMOE,
+    /// Granite 3 MoE.
+    GraniteMoe = routed::GRANITE_MOE,
     /// DeepSeek MoE 16B.
     Deepseek = routed::DEEPSEEK,
     /// DeepSeek V2 and V2-Lite.
@@ -128,6 +138,10 @@ architectures! {
     Qwen35Moe = hybrid::QWEN3_5_MOE,
     /// Nemotron-H: Mamba-2, attention and MLP layers.
     NemotronH = hybrid::NEMOTRON_H,
+    /// Bamba: Mamba-2 and attention layers.
+    Bamba = hybrid::BAMBA,
+    /// Granite 4 hybrids: Mamba-2 and attention layers, all routed.
+    GraniteMoeHybrid = hybrid::GRANITE_MOE_HYBRID,
     /// Jamba: Mamba and attention layers, some routed.
     Jamba = hybrid::JAMBA,
 }

@@ -102,6 +102,8 @@ pub(super) enum Layout {
     PatternString,
     /// `block_configs` or `num_key_value_heads_per_layer`.
     Blocks,
+    /// Mamba-2, and attention where `layer_types` or `attn_layer_indices` says so.
+    MambaOrder,
     /// Mamba, and attention by `attn_layer_period` and `attn_layer_offset`.
     Period,
 }

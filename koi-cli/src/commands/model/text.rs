@@ -17,7 +17,7 @@ pub(super) fn report(
     let split = format!("tp={} pp={}", choices.tp, choices.pp);
     let mut sections = vec![
         headline(name, facts),
-        shape(facts),
+        shape(report),
         format!("PARAMETERS\n{}", parts(facts, &report.parts)),
         format!("WEIGHTS\n{}", bytes(&report.weight_bytes, "FORMAT", &split)),
         format!(
@@ -66,7 +66,8 @@ fn headline(name: &str, facts: &ModelFacts) -> String {
 }
 
 /// The numbers of the shape, each with its source.
-fn shape(facts: &ModelFacts) -> String {
+fn shape(report: &ModelReport) -> String {
+    let facts = &report.facts;
     let mut grid = Grid::new(&["FACT", "VALUE", "FROM"]).numbers(&[1]);
     let mut row = |label: &str, value: String, fact: &str| {
         let source = facts.sources.get(fact).map_or("-", String::as_str);
@@ -196,6 +197,9 @@ fn splits(report: &ModelReport) -> String {
     let mut add = |name: &str, splits: &koi_core::model::Splits| {
         let legal: Vec<String> = splits.legal.iter().map(u32::to_string).collect();
         lines.push(format!("  {name}: {}", legal.join(" ")));
+        for remark in &splits.remarks {
+            lines.push(format!("    {}: {}", remark.n, escape(&remark.text)));
+        }
         for refused in &splits.refused {
             // One reason tells a person enough; the JSON form has all.
             if let Some(reason) = refused.reasons.first() {
@@ -267,7 +271,10 @@ mod tests {
     #[test]
     fn absent_is_a_dash() {
         let text = shown("llama-3.1-8b", 2);
-        let line = text.lines().find(|l| l.contains("embedding")).unwrap();
+        let line = text
+            .lines()
+            .find(|l| l.trim_start().starts_with("embedding "))
+            .unwrap();
         assert!(line.contains(" -"), "{line}");
         assert!(!text.contains("experts"), "{text}");
     }
