@@ -185,15 +185,17 @@ impl ModelFacts {
             Some(_) => "layers that cache × 2 × kv_heads × head_dim × bytes",
             None => "no layer caches",
         };
+        let active = if self.moe.is_some() {
+            "params_total with experts_per_token of the experts, embedding and head included"
+        } else {
+            "params_total: a dense model uses all of it"
+        };
         let rules = [
             (
                 "params_total",
                 "sum of the parts, each the sizes of its matrices",
             ),
-            (
-                "params_active",
-                "params_total with experts_per_token of the experts",
-            ),
+            ("params_active", active),
             ("weight_bytes", "each matrix in its format, scales included"),
             ("kv_bytes_per_token", caches),
             (

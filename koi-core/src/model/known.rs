@@ -89,6 +89,9 @@ struct Index {
 
 impl KnownModel {
     /// Every known model, in the order of the file.
+    ///
+    /// # Panics
+    /// Never: a test reads the embedded file.
     #[must_use]
     pub fn all() -> &'static [Self] {
         static ALL: OnceLock<Vec<KnownModel>> = OnceLock::new();
@@ -111,6 +114,9 @@ impl KnownModel {
     }
 
     /// The text of its config.json.
+    ///
+    /// # Panics
+    /// Never: a test looks up the file of every row.
     #[must_use]
     pub fn config_json(&self) -> &'static str {
         CONFIGS
