@@ -72,6 +72,8 @@ architectures! {
     Gemma3 = dense::GEMMA3,
     /// Granite 3 dense.
     Granite = dense::GRANITE,
+    /// GLM-4 9B in its `transformers` form.
+    Glm = dense::GLM,
     /// GLM-4 0414 dense.
     Glm4 = dense::GLM4,
     /// Seed-OSS.
@@ -84,6 +86,8 @@ architectures! {
     GptJ = older::GPTJ,
     /// GPT-2.
     Gpt2 = older::GPT2,
+    /// StarCoder and SantaCoder.
+    GptBigCode = older::GPT_BIGCODE,
     /// GPT-NeoX and Pythia.
     GptNeoX = older::GPT_NEOX,
     /// Phi-1, Phi-1.5 and Phi-2.

@@ -154,7 +154,7 @@ pub(super) fn read_quantization(
 ) -> Quantization {
     let base = read_base(reader);
     let none = Quantization::none(base);
-    let inside = reader.find("quantization_config");
+    let inside = reader.find_any(&["quantization_config", "compression_config"]);
     if let (Some((path, _)), true) = (&inside, side_file.is_some()) {
         reader.note(
             path.clone(),

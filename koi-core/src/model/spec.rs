@@ -55,7 +55,8 @@ pub(super) enum KvDefault {
     Heads,
     /// A number in the class.
     Fixed(u32),
-    /// Falcon: one with `multi_query` in the older form, else the field or as many as query heads.
+    /// One with `multi_query` (but for Falcon's newer form), else the field or as many as query
+    /// heads.
     MultiQueryFlag,
 }
 

@@ -214,6 +214,13 @@ pub(super) const GRANITE: Spec = Spec {
     ..LLAMA
 };
 
+pub(super) const GLM: Spec = Spec {
+    model_types: &["glm"],
+    class: "GlmConfig",
+    norms_per_layer: 2,
+    ..GLM4
+};
+
 pub(super) const GLM4: Spec = Spec {
     model_types: &["glm4"],
     class: "Glm4Config",
