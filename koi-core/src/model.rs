@@ -145,7 +145,6 @@ pub struct ModelFacts {
     /// For every number above, the field of config.json (or rule) that it came from.
     pub sources: BTreeMap<String, String>,
     /// What a reader should know that is no error: defaults used, parts not counted.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<FieldViolation>,
 }
 

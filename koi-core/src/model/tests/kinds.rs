@@ -55,6 +55,72 @@ fn cache_bytes_per_token_are_the_published_ones() {
     }
 }
 
+/// Layers, key/value heads and head size as the configs say them, for plain attention in 16 bits.
+const PLAIN: [(&str, f64, f64, f64); 34] = [
+    ("MiniMaxAI--MiniMax-M2.5", 62.0, 8.0, 128.0),
+    ("Qwen--Qwen3-0.6B", 28.0, 8.0, 128.0),
+    ("Qwen--Qwen3-30B-A3B", 48.0, 4.0, 128.0),
+    ("Qwen--Qwen3-32B", 64.0, 8.0, 128.0),
+    ("Qwen--Qwen3-32B-FP8", 64.0, 8.0, 128.0),
+    ("Qwen--Qwen3-8B", 36.0, 8.0, 128.0),
+    ("Qwen--Qwen3-VL-30B-A3B-Instruct", 48.0, 4.0, 128.0),
+    ("codellama-34b-instruct-hf", 48.0, 8.0, 128.0),
+    (
+        "meta-llama--Llama-4-Scout-17B-16E-Instruct",
+        48.0,
+        8.0,
+        128.0,
+    ),
+    (
+        "llama-4-scout-17b-16e-instruct-fp8-dynamic",
+        48.0,
+        8.0,
+        128.0,
+    ),
+    ("meta-llama--Meta-Llama-3.1-405B", 126.0, 8.0, 128.0),
+    ("meta-llama--Meta-Llama-3.1-8B", 32.0, 8.0, 128.0),
+    ("mistralai--Mixtral-8x22B-v0.1", 56.0, 8.0, 128.0),
+    ("mistralai--Mixtral-8x7B-v0.1", 32.0, 8.0, 128.0),
+    ("mlc-preset--aya-23", 32.0, 8.0, 128.0),
+    ("mlc-preset--baichuan", 32.0, 32.0, 128.0),
+    ("mlc-preset--deepseek", 28.0, 16.0, 128.0),
+    ("mlc-preset--gemma2_9b", 42.0, 8.0, 256.0),
+    ("mlc-preset--gemma3_1b_it", 26.0, 1.0, 256.0),
+    ("mlc-preset--gpt_j", 28.0, 16.0, 256.0),
+    ("mlc-preset--internlm2_5_7b", 32.0, 8.0, 128.0),
+    ("mlc-preset--llama2_70b", 80.0, 8.0, 128.0),
+    ("mlc-preset--llava", 32.0, 32.0, 128.0),
+    ("mlc-preset--minicpm-moe-8x2b", 40.0, 36.0, 64.0),
+    ("mlc-preset--mistral_7b", 32.0, 8.0, 128.0),
+    ("mlc-preset--phi-2", 32.0, 32.0, 80.0),
+    ("mlc-preset--phi-3_5", 32.0, 32.0, 96.0),
+    ("mlc-preset--qwen2_7b", 28.0, 4.0, 128.0),
+    ("mlc-preset--qwen2moe", 24.0, 16.0, 128.0),
+    ("mlc-preset--stablelm", 32.0, 32.0, 80.0),
+    ("mlc-preset--starcoder2", 32.0, 4.0, 128.0),
+    ("mosaicml--mpt-7b.partial", 32.0, 32.0, 128.0),
+    ("tt-metal--phi-4", 40.0, 10.0, 128.0),
+    ("yi-34b", 60.0, 8.0, 128.0),
+];
+
+#[test]
+fn plain_caches_follow_from_three_numbers() {
+    for (name, layers, kv_heads, head_dim) in PLAIN {
+        let Some(model) = folder_facts(name) else {
+            return;
+        };
+        let want = layers * 2.0 * kv_heads * head_dim * 2.0;
+        close(name, model.kv_bytes_per_token(KvDtype::Auto), want);
+        close(name, model.kv_bytes_per_token(KvDtype::Fp8), want / 2.0);
+    }
+    // A checkpoint in 32 bits.
+    let Some(olmo) = folder_facts("mlc-preset--olmo2_32b") else {
+        return;
+    };
+    let want = 64.0 * 2.0 * 8.0 * 128.0 * 4.0;
+    close("olmo2", olmo.kv_bytes_per_token(KvDtype::Auto), want);
+}
+
 #[test]
 fn layers_that_forget_stop_growing() {
     let Some(model) = folder_facts("openai--gpt-oss-120b") else {
