@@ -2,6 +2,9 @@
 //!
 //! Not an approximation of anything else: a `model_type` without a row is refused by name. A row is
 //! a [`Spec`], data about what the architecture's code says beyond its config.json. Spec §2.
+//!
+//! To add one: a row in the file of its family, a line in the list below, and a config with its
+//! published total in `tests/further.json`.
 
 mod dense;
 mod hybrid;
