@@ -2,6 +2,7 @@
 
 mod inspect;
 mod model;
+mod perf;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,6 +11,7 @@ use clap::{Args, Parser, Subcommand};
 
 pub use inspect::{InspectArgs, Inspected};
 pub use model::{ModelCommand, ShowArgs};
+pub use perf::{ImportArgs, ListArgs, PerfCommand};
 
 use crate::failure::EXIT_CODES;
 use crate::load::args::LoadArgs;
@@ -172,6 +174,12 @@ pub enum Command {
     /// Facts of a model from its config.json; needs no server.
     #[command(subcommand, after_help = "Example:\n  koi model show config.json")]
     Model(ModelCommand),
+    /// Measured performance from benchmarks: import and list.
+    #[command(
+        subcommand,
+        after_help = "Example:\n  koi perf import results.json --gpu H100 --tp 2\n  koi perf sources"
+    )]
+    Perf(PerfCommand),
     /// Send requests to running jobs and time every answer; `koi load report` sums up.
     #[command(
         after_help = "Example:\n  koi load --endpoints-dir /var/lib/koi/endpoints --job chat=configs/traces/chat.csv --rate 2\n  koi load report --minutes 10"
