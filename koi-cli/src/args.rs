@@ -1,6 +1,7 @@
 //! The command line: commands, options, and an example in the help of each.
 
 mod inspect;
+mod metrics;
 mod model;
 mod perf;
 
@@ -10,6 +11,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 
 pub use inspect::{InspectArgs, Inspected};
+pub use metrics::{MetricsCommand, MetricsParseArgs};
 pub use model::{ModelCommand, ShowArgs};
 pub use perf::{ImportArgs, ListArgs, PerfCommand};
 
@@ -192,6 +194,9 @@ pub enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<std::ffi::OsString>,
     },
+    /// Read an engine's metrics page from a file.
+    #[command(subcommand, after_help = "Example:\n  koi metrics parse page.txt")]
+    Metrics(MetricsCommand),
     /// Print the completion script of a shell.
     #[command(after_help = "Example:\n  koi completions bash > /etc/bash_completion.d/koi")]
     Completions {

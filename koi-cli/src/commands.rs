@@ -5,6 +5,7 @@ mod endpoints;
 mod explain;
 mod inspect_job;
 mod jobs;
+mod metrics;
 mod model;
 mod nodes;
 mod perf;
@@ -60,6 +61,7 @@ pub async fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Load(args) => Box::pin(crate::load::run(&global, args)).await,
         Command::Bench { args } => bench(&global, &args),
         Command::Model(command) => model::run(global.output, &command),
+        Command::Metrics(command) => metrics::run(&global, &command),
         Command::Completions { shell } => completions(shell),
         Command::Version => version(&global).await,
         Command::Submit(args) => submit::run(&global, &args).await,
@@ -93,6 +95,7 @@ async fn with_server(global: &Global, command: Command) -> anyhow::Result<()> {
         | Command::Load(_)
         | Command::Bench { .. }
         | Command::Model(_)
+        | Command::Metrics(_)
         | Command::Completions { .. }
         | Command::Version
         | Command::Submit(_) => unreachable!("these commands are run without a connection"),
