@@ -23,7 +23,7 @@ mod variable;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 
 pub use difference::{Difference, DifferenceKind, differences};
@@ -67,6 +67,8 @@ pub struct Catalog {
     instance_types: BTreeMap<String, InstanceType>,
     /// Flag tables by engine family.
     engines: BTreeMap<String, EngineFlags>,
+    /// Features that some version of an engine can be told, by engine family.
+    spoken: BTreeMap<String, BTreeSet<String>>,
     metrics: MetricNames,
     hash: String,
 }
@@ -192,6 +194,15 @@ impl Catalog {
     #[must_use]
     pub fn engine_named(&self, engine: &str) -> Option<&EngineFlags> {
         self.engines.get(speaks_as(engine))
+    }
+
+    /// Whether any version of an engine family can be told a feature; an engine without a table can
+    /// be told nothing.
+    #[must_use]
+    pub fn speaks(&self, engine: &str, feature: &str) -> bool {
+        self.spoken
+            .get(speaks_as(engine))
+            .is_some_and(|features| features.contains(feature))
     }
 
     /// All flag tables in order of engine.

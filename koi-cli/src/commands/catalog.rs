@@ -68,7 +68,7 @@ fn check(format: Format, args: &CatalogCheck) -> anyhow::Result<()> {
     let value = json!({
         "catalog": folder.name,
         "hash": catalog.hash(),
-        "rows": rows::counts(&catalog, &model, &prices),
+        "rows": BTreeMap::from_iter(rows::counts(&catalog, &model, &prices)),
         "as_of": as_of,
         "price_flags": flags,
     });

@@ -97,7 +97,10 @@ pub(super) fn load(text: &CatalogText<'_>) -> Result<Catalog, Vec<FieldViolation
     });
     let features = keyed(rows.features, |f| f.id.clone());
     let defaults = features.values().filter(|f| f.is_knob() && !f.optional);
+    let engines = keyed(rows.engines, |e| e.engine.clone());
+    let told = |table: &EngineFlags| table.flags.iter().map(|f| f.feature.clone()).collect();
     Ok(Catalog {
+        spoken: engines.iter().map(|(e, t)| (e.clone(), told(t))).collect(),
         defaults: defaults
             .filter_map(|f| Some((f.id.clone(), f.default.clone()?)))
             .collect(),
@@ -106,7 +109,7 @@ pub(super) fn load(text: &CatalogText<'_>) -> Result<Catalog, Vec<FieldViolation
         names,
         gpu_types: keyed(gpus.collect(), |g| g.id.clone()),
         instance_types: keyed(rows.instances, |i| i.id.clone()),
-        engines: keyed(rows.engines, |e| e.engine.clone()),
+        engines,
         metrics: MetricNames::of(rows.metrics.into_iter().map(|(_, file)| file).collect()),
         hash: text.hash(),
         features,

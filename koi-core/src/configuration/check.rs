@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use super::{Configuration, ConfigurationDraft};
-use crate::catalog::{Catalog, Condition, EngineFlags, Feature, SetBy, Status, Value};
+use crate::catalog::{Catalog, Condition, Feature, SetBy, Status, Value};
 use crate::violation::{FieldViolation, Violations};
 
 /// Most entries that a draft may have; a catalog has fewer planner-set rows than this.
@@ -146,7 +146,6 @@ impl Catalog {
     ) {
         let all = values.clone();
         let engine = all.get("engine_name").map(ToString::to_string);
-        let table = engine.as_deref().and_then(|e| self.engine_named(e));
         for id in all.keys() {
             let Some(row) = self.feature(id) else {
                 continue;
@@ -154,7 +153,7 @@ impl Catalog {
             let refusal = self
                 .failed_condition(row, &all)
                 .map(|c| needs(c, self.standing(&c.feature, &all)))
-                .or_else(|| unknown_to_engine(row, table));
+                .or_else(|| self.unknown_to_engine(row, engine.as_deref()?));
             let Some(refusal) = refusal else {
                 continue;
             };
@@ -180,22 +179,17 @@ impl Catalog {
         })
     }
 
+    fn unknown_to_engine(&self, row: &Feature, engine: &str) -> Option<String> {
+        (row.no_flag.is_none() && !self.speaks(engine, &row.id))
+            .then(|| format!("does not apply: engine_name is {engine}, which has no such setting"))
+    }
+
     /// The value that a variable has: given, filled in, or what the engine does by itself.
     fn standing<'a>(&'a self, id: &str, values: &'a BTreeMap<String, Value>) -> Option<&'a Value> {
         values
             .get(id)
             .or_else(|| self.feature(id)?.default.as_ref())
     }
-}
-
-fn unknown_to_engine(row: &Feature, table: Option<&EngineFlags>) -> Option<String> {
-    let table = table?;
-    (row.no_flag.is_none() && !table.knows(&row.id)).then(|| {
-        format!(
-            "does not apply: engine_name is {}, which has no such setting",
-            table.engine
-        )
-    })
 }
 
 fn unavailable(row: &Feature) -> String {

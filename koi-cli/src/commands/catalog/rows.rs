@@ -28,10 +28,13 @@ pub(super) fn counts(
         .iter()
         .map(|f| f.metric.len())
         .sum();
-    let knobs = catalog.knobs().count();
+    let is_planners = |row: &&Feature| row.set_by == SetBy::Planner;
     vec![
-        ("features", knobs),
-        ("context", catalog.features().count() - knobs),
+        ("features", catalog.features().filter(is_planners).count()),
+        (
+            "context",
+            catalog.features().filter(|r| !is_planners(r)).count(),
+        ),
         ("mediators", koi_core::variables::MEDIATOR_COUNT),
         ("outcomes", koi_core::variables::OUTCOME_COUNT),
         ("gpus", catalog.gpu_types().count()),

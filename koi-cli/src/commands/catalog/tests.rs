@@ -115,7 +115,10 @@ fn rows_are_found_by_any_name() {
     assert!(row(&shown, "max_num_seqz").is_none());
     let error = show::run(Format::Json, &args("max_num_seqz")).unwrap_err();
     assert_eq!(failure(&error).code, ExitCode::NotFound);
-    assert!(failure(&error).message.contains("max_num_seqs?"), "{error}");
+    assert!(
+        failure(&error).message.contains("did you mean max_num_seq"),
+        "{error}"
+    );
 }
 
 fn check_args(dir: PathBuf) -> CatalogCheck {
