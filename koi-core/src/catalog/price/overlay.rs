@@ -88,11 +88,26 @@ impl PriceOverlay {
                 return Err(problems.into_vec());
             }
         };
-        overlay.check(&mut problems);
-        problems.finish(overlay)
+        overlay.checked()
+    }
+
+    /// The overlay itself when all of its rows are within bounds: the door for a price feed.
+    ///
+    /// # Errors
+    /// As [`Self::parse`], for rows that did not come from a file.
+    pub fn checked(self) -> Result<Self, Vec<FieldViolation>> {
+        let mut problems = Violations::default();
+        self.check(&mut problems);
+        problems.finish(self)
     }
 
     fn check(&self, problems: &mut Violations) {
+        if self.source.is_empty() || self.source.len() > 400 {
+            problems.add(
+                "source",
+                "says in 1 to 400 bytes where the prices come from",
+            );
+        }
         if self.prices.len() > MAX_PRICES || self.discounts.len() > 1000 {
             problems.add(
                 "",
