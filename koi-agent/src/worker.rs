@@ -20,7 +20,7 @@ use crate::host::{Event, send, utc_now};
 use crate::launcher::Launcher;
 use crate::logs::{classify, escape, tail};
 use crate::probe::probe_token;
-use crate::probe::progress::{ProbeResult, Progress, ProgressSample, judge};
+use crate::probe::progress::{ProbeResult, Progress, ProgressSample, Silence, judge};
 use crate::scrape::scrape;
 use crate::supervise::ReplicaProcess;
 use crate::supervise::adoption::{Adopted, adopt_one};
@@ -102,6 +102,7 @@ pub fn spawn(parts: Parts) -> Worker {
         hurry: worker.hurry.clone(),
         samples: VecDeque::new(),
         probe: None,
+        silence: Silence::default(),
         started: Instant::now(),
         parts: parts.clone(),
     };
@@ -203,6 +204,7 @@ struct Looker {
     hurry: Arc<Notify>,
     samples: VecDeque<ProgressSample>,
     probe: Option<ProbeResult>,
+    silence: Silence,
     started: Instant,
 }
 
@@ -254,9 +256,11 @@ impl Looker {
             Err(error) => {
                 tracing::debug!(replica = %self.parts.process.meta.replica_id, %error, "no metrics");
                 windows.push_failure();
+                self.silent(address).await;
                 return;
             }
         };
+        self.silence.broken();
         self.progress(address, &page).await;
         let reading = Reading {
             at: utc_now(),
@@ -321,15 +325,27 @@ impl Looker {
                     ok,
                 });
             }
-            Progress::Hung => {
-                tracing::warn!(replica = %meta.replica_id, "hung: work waits, no engine step");
-                send(
-                    &self.parts.events,
-                    Event::Input(AgentInput::Hung(meta.replica_id)),
-                )
-                .await;
-            }
+            Progress::Hung => self.hung("work waits, no engine step").await,
             Progress::Healthy | Progress::Unknown => {}
         }
+    }
+
+    /// No metrics came. An engine that is stopped as a whole shows none for ever: after a while only a
+    /// token tells it from one that is busy.
+    async fn silent(&mut self, address: SocketAddr) {
+        if !self.silence.goes_on(self.started.elapsed(), STALL_AFTER) {
+            return;
+        }
+        let name = self.parts.process.meta.served_model_name.clone();
+        let ok = probe_token(address, &name, TOKEN_LIMIT).await.is_ok();
+        if self.silence.probed(ok) {
+            self.hung("no metrics, no token").await;
+        }
+    }
+
+    async fn hung(&self, why: &str) {
+        let id = self.parts.process.meta.replica_id.clone();
+        tracing::warn!(replica = %id, why, "hung");
+        send(&self.parts.events, Event::Input(AgentInput::Hung(id))).await;
     }
 }

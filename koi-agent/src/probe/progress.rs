@@ -86,6 +86,46 @@ pub fn judge(
     }
 }
 
+/// Probes in a row that must fail before an engine without metrics counts as hung: one may have waited
+/// behind a long queue.
+const FAILED_PROBES: u32 = 2;
+
+/// An engine that shows no metrics at all: neither work nor steps can be seen, only tokens asked for.
+///
+/// # Formula
+/// Hung: no page for `stall_after`, then two probes in a row fail without a page between them. With 60 s,
+/// a probe of at most 30 s and looks every 5 s that is after about 130 s.
+/// # Source
+/// reliability.md E2 (within 150 s) and E3 (a page or a token shows that it is only busy).
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Silence {
+    since: Option<Duration>,
+    n_failed: u32,
+}
+
+impl Silence {
+    /// A page came.
+    pub fn broken(&mut self) {
+        *self = Self::default();
+    }
+
+    /// No page came; true when a token should be asked for.
+    pub fn goes_on(&mut self, now: Duration, stall_after: Duration) -> bool {
+        let since = *self.since.get_or_insert(now);
+        now.saturating_sub(since) >= stall_after
+    }
+
+    /// A token came or did not; true when the engine hangs.
+    pub fn probed(&mut self, ok: bool) -> bool {
+        if ok {
+            self.broken();
+            return false;
+        }
+        self.n_failed += 1;
+        self.n_failed >= FAILED_PROBES
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -147,5 +187,22 @@ mod tests {
         holes[3].n_steps = None;
         holes[5] = s(90, f64::NAN, 77.0);
         check(&holes, Some((95, false)), Progress::Hung);
+    }
+
+    #[test]
+    fn without_metrics_two_failed_probes_mean_hung() {
+        let stall = Duration::from_secs(60);
+        let at = Duration::from_secs;
+        let mut silence = Silence::default();
+        assert!(!silence.goes_on(at(10), stall) && !silence.goes_on(at(69), stall));
+        assert!(silence.goes_on(at(70), stall));
+        assert!(!silence.probed(false), "one may have waited in a queue");
+        assert!(silence.goes_on(at(105), stall) && silence.probed(false));
+        // Any sign of life starts the count anew.
+        silence.broken();
+        assert!(!silence.goes_on(at(110), stall));
+        assert!(silence.goes_on(at(170), stall) && !silence.probed(false));
+        assert!(!silence.probed(true), "a token came: it is only busy");
+        assert!(!silence.goes_on(at(205), stall));
     }
 }
