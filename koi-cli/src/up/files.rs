@@ -144,6 +144,17 @@ fn make_dir(path: PathBuf) -> anyhow::Result<PathBuf> {
     Ok(path)
 }
 
+/// Removes endpoint files while no engine of the cluster runs: what they name is gone, and its ports may
+/// be somebody else's by now.
+pub(super) fn clear_endpoints(data: &DataDir) -> anyhow::Result<()> {
+    let entries = std::fs::read_dir(data.endpoints()).into_iter().flatten();
+    let paths = entries.filter_map(Result::ok).map(|e| e.path());
+    for path in paths.filter(|p| p.extension().is_some_and(|e| e == "json")) {
+        std::fs::remove_file(&path).with_context(|| format!("remove {}", path.display()))?;
+    }
+    Ok(())
+}
+
 /// A token file, made once and kept: a restart must not lock out whoever holds the token.
 fn token(path: PathBuf) -> anyhow::Result<PathBuf> {
     if !path.exists() {
@@ -164,6 +175,7 @@ pub(super) fn write(input: &Input<'_>) -> anyhow::Result<Written> {
     ] {
         make_dir(folder)?;
     }
+    clear_endpoints(data)?;
     let server_url = format!("http://{}", input.listen);
     let mut tokens = vec![TokenEntry {
         role: "operator",
@@ -290,7 +302,10 @@ mod tests {
         let written = write(&input).unwrap();
         assert_eq!(written.agents.len(), 6);
         let first = std::fs::read_to_string(data.join("token")).unwrap();
+        let stale = data.endpoints().join("chat.json");
+        std::fs::write(&stale, "{}").unwrap();
         write(&input).unwrap();
+        assert!(!stale.exists(), "no endpoint outlives its cluster");
         assert_eq!(
             std::fs::read_to_string(data.join("token")).unwrap(),
             first,

@@ -10,6 +10,7 @@ use tokio::task::JoinSet;
 
 use super::binaries;
 use super::cluster::Cluster;
+use super::files::clear_endpoints;
 use super::process::{Process, command_line, of_cluster, wait_gone};
 use super::state::{Role, UpState};
 use super::supervise::{in_cluster, into_log, log_of, reap};
@@ -63,6 +64,7 @@ pub(super) async fn from_outside(data: &DataDir, state: &UpState) -> anyhow::Res
 
 fn finish(data: &DataDir, left: &[Process]) -> anyhow::Result<()> {
     if left.is_empty() {
+        clear_endpoints(data)?;
         return UpState::remove(data);
     }
     let list: Vec<String> = left
