@@ -103,7 +103,7 @@ async fn stranger(answer: &'static [u8]) -> String {
     tokio::spawn(async move {
         while let Ok((mut stream, _)) = listener.accept().await {
             let mut first = [0; 16];
-            stream.read(&mut first).await.ok();
+            stream.read_exact(&mut first).await.ok();
             stream.write_all(answer).await.ok();
         }
     });
