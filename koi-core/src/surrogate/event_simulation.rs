@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 
 use super::operating_point::{Machine, Traffic};
 use super::roofline::StepWork;
-use super::tests::{facts, gpu, online_slo, workload};
+use super::tests::{facts, gpu, online_slo, profile, workload};
 use super::*;
 use crate::job::LengthStats;
 use crate::variables::{Mediator, Outcome};
@@ -169,7 +169,7 @@ impl Simulation<'_> {
 fn simulate(deployment: &Deployment<'_>, demand: &Demand<'_>, seconds: f64) -> Measured {
     let memory = MemoryBreakdown::of(deployment.model, deployment.gpu, &deployment.shape);
     let simulation = Simulation {
-        machine: Machine::of(deployment),
+        machine: Machine::of(deployment, profile()),
         traffic: Traffic::of(deployment, demand, &memory),
         demand,
         dice: Dice(0x9E37_79B9_7F4A_7C15),
