@@ -28,6 +28,9 @@ pub(crate) struct SurrogateArgs {
     /// Fit all calibrated numbers and write them to this folder instead of validating.
     #[arg(long, value_name = "DIR", conflicts_with = "cv")]
     fit: Option<PathBuf>,
+    /// Write every row's prediction beside what was measured to DIR/model.csv or DIR/gpu.csv.
+    #[arg(long, value_name = "DIR")]
+    rows: Option<PathBuf>,
     /// Table of measured points [default: data/perf_tidy.csv of the shared folder].
     #[arg(long, value_name = "FILE")]
     table: Option<PathBuf>,
@@ -49,10 +52,7 @@ pub(crate) fn run(args: &SurrogateArgs, _global: &Global) -> anyhow::Result<Repo
     let points = table::read(&path)?;
     if let Some(folder) = &args.fit {
         let notes = fit::write(&points, folder, args.iterations)?;
-        return Ok(Report {
-            notes,
-            ..empty("")
-        });
+        return Ok(Report { notes, ..empty("") });
     }
     let kinds = if args.cv.is_empty() {
         vec![By::Model, By::Gpu]
@@ -62,6 +62,11 @@ pub(crate) fn run(args: &SurrogateArgs, _global: &Global) -> anyhow::Result<Repo
     let mut report = empty(&format!("{} rows of {}", points.len(), path.display()));
     for by in kinds {
         let held = cv::run(&points, by, args.iterations)?;
+        if let Some(folder) = &args.rows {
+            std::fs::create_dir_all(folder)?;
+            let path = folder.join(format!("{}.csv", by.name()));
+            std::fs::write(path, score::rows_csv(&points, &held))?;
+        }
         let (table, bounds) = score::score(&points, &held, by);
         report.notes.push(format!("without one {}:", by.name()));
         report.notes.push(table.text());

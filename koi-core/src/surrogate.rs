@@ -212,6 +212,18 @@ impl<'a> Evaluation<'a> {
         })
     }
 
+    fn latency(&self) -> LatencyShape {
+        let is_saturated = self.load == queueing::Load::Saturated;
+        let wait = self.wait.as_ref();
+        latency::of(
+            &self.machine,
+            &self.traffic,
+            &self.point,
+            wait,
+            is_saturated,
+        )
+    }
+
     fn prediction(&self, deployment: &Deployment<'_>, demand: &Demand<'_>) -> Prediction {
         let Self {
             machine,
@@ -221,7 +233,6 @@ impl<'a> Evaluation<'a> {
             ..
         } = self;
         let wait = self.wait.as_ref();
-        let is_saturated = self.load == queueing::Load::Saturated;
         let parts = outcomes::Parts {
             traffic,
             envelope: &self.envelope,
@@ -229,7 +240,7 @@ impl<'a> Evaluation<'a> {
             memory: *memory,
             point,
             mediators: mediators::of(machine, traffic, memory, point, wait),
-            latency: latency::of(machine, traffic, point, wait, is_saturated),
+            latency: self.latency(),
         };
         outcomes::of(deployment, demand, parts)
     }

@@ -7,7 +7,7 @@
 
 use anyhow::{Context as _, Result, anyhow};
 use koi_core::surrogate::constants::Constants;
-use koi_core::surrogate::measured_row::{RowAnswer, RowPrediction};
+use koi_core::surrogate::measured_row::RowPrediction;
 use koi_core::surrogate::residual::Quantity;
 use koi_core::surrogate::{EngineGeneration, EngineProfile};
 
@@ -19,9 +19,6 @@ const KNEE: f64 = 0.15;
 const STEP: f64 = 1e-3;
 /// Largest move of a constant in one iteration, in log space.
 const LARGEST_MOVE: f64 = 0.5;
-/// How much an error of each quantity counts, by [`Quantity::index`].
-const WEIGHTS: [f64; 3] = [1.0, 0.5, 0.8];
-
 /// Where constants start, and what holds them.
 pub(super) fn prior() -> Result<Constants> {
     Constants::parse(include_str!("../../../configs/calibration/prior.toml"))
@@ -33,13 +30,34 @@ pub(super) fn prior() -> Result<Constants> {
 fn spread(name: &str) -> f64 {
     let field = name.rsplit('.').next().unwrap_or(name);
     match field {
-        "compute_fraction_16_bit" | "bandwidth_fraction" => 0.15,
-        "compute_ratio" | "bandwidth_ratio" => 0.25,
-        "prefill_interference" => 0.10,
+        "compute_fraction_16_bit" | "bandwidth_fraction" | "prefill_interference" => 0.06,
+        "compute_ratio" | "bandwidth_ratio" | "cache_bandwidth_fraction" => 0.12,
+        "cache_bandwidth_ratio" | "compute_fraction_8_bit" | "attention_compute_fraction" => 0.2,
         "step_overhead_ms" | "layer_overhead_us" | "sequence_overhead_us" => 0.7,
-        "first_token_overhead_ms" | "burst_wait_share" | "crowded_wait_share" => 0.8,
+        "first_token_overhead_ms" | "burst_wait_share" | "crowded_wait_share" => 0.9,
         "request_overhead_ms" | "cache_reread_exponent" => 0.8,
         _ => 0.3,
+    }
+}
+
+/// How far a constant may leave its prior, in spreads.
+const FARTHEST: f64 = 2.5;
+/// Rows of one source repeat each other; so many count as one.
+const ROWS_PER_LESSON: f64 = 20.0;
+
+/// How much a row counts: served means are what the constants are for; a median is not a mean, and
+/// a backlog's first token tells more of the client than of the engine.
+fn trust(point: &Point, quantity: Quantity) -> f64 {
+    let is_latency = quantity != Quantity::Throughput;
+    let is_backlog = point
+        .question
+        .as_ref()
+        .is_ok_and(|q| q.backlog_per_replica.is_some());
+    match (is_latency, is_backlog, point.measured.is_median) {
+        (false, ..) => 0.4,
+        (true, true, _) => 0.2,
+        (true, false, true) => 0.1,
+        (true, false, false) => 1.0,
     }
 }
 
@@ -71,15 +89,14 @@ fn errors(point: &Point, constants: &Constants) -> [Option<f64>; 3] {
         constants,
         generation: question.generation,
     };
-    let RowAnswer::Prediction(row) = question.ask(gpu, profile) else {
-        return [None; 3];
-    };
+    let said = question.ask_means(gpu, profile);
     Quantity::ALL.map(|quantity| {
         // A rate that follows from the same run's latency would count twice.
-        let is_repeat =
-            quantity == Quantity::Tpot && point.measured.ttft_ms.is_none() && point.measured.out_tok_s_system.is_some();
+        let is_repeat = quantity == Quantity::Tpot
+            && point.measured.ttft_ms.is_none()
+            && point.measured.out_tok_s_system.is_some();
         let seen = measured(&point.measured, quantity).filter(|_| !is_repeat)?;
-        Some((predicted(&row, quantity)? / seen).ln())
+        Some((said[quantity.index()]? / seen).ln())
     })
 }
 
@@ -98,9 +115,15 @@ fn residuals(points: &[&Point], constants: &Constants) -> Vec<Residual> {
             let Some(value) = error.filter(|e| e.is_finite()) else {
                 continue;
             };
-            let robust = 1.0 / (1.0 + (value / KNEE).powi(2)).sqrt();
-            let weight = WEIGHTS[quantity] * robust / (KNEE * KNEE);
-            out.push(Residual { row, quantity, value, weight });
+            let robust = 1.0 / (1.0 + (value / KNEE).powi(2));
+            let trust = trust(point, Quantity::ALL[quantity]);
+            let weight = trust * robust / (KNEE * KNEE * ROWS_PER_LESSON);
+            out.push(Residual {
+                row,
+                quantity,
+                value,
+                weight,
+            });
         }
     }
     out
@@ -109,7 +132,9 @@ fn residuals(points: &[&Point], constants: &Constants) -> Vec<Residual> {
 /// Which rows a constant can move: those of its engine, or all.
 fn moves(name: &str, point: &Point) -> bool {
     let section = name.split('.').next().unwrap_or(name);
-    let generation = EngineGeneration::ALL.into_iter().find(|g| g.name() == section);
+    let generation = EngineGeneration::ALL
+        .into_iter()
+        .find(|g| g.name() == section);
     let own = point.question.as_ref().ok().map(|q| q.generation);
     generation.is_none() || generation == own
 }
@@ -122,7 +147,9 @@ pub(super) fn fit(points: &[&Point], iterations: u32) -> Result<Constants> {
     let mut at = centre.clone();
     let with = |logs: &[f64]| {
         let numbers: Vec<f64> = logs.iter().map(|v| v.exp()).collect();
-        prior.with_values(&numbers).context("constants of another shape")
+        prior
+            .with_values(&numbers)
+            .context("constants of another shape")
     };
     for _ in 0..iterations {
         let constants = with(&at)?;
@@ -134,8 +161,10 @@ pub(super) fn fit(points: &[&Point], iterations: u32) -> Result<Constants> {
         })?;
         let step = solve(&base, &columns, &names, |i| at[i] - centre[i])
             .context("the normal equations are singular")?;
-        for (value, delta) in at.iter_mut().zip(step) {
-            *value += delta.clamp(-LARGEST_MOVE, LARGEST_MOVE);
+        for (i, (value, delta)) in at.iter_mut().zip(step).enumerate() {
+            let moved = *value + delta.clamp(-LARGEST_MOVE, LARGEST_MOVE);
+            let leash = FARTHEST * spread(&names[i]);
+            *value = moved.clamp(centre[i] - leash, centre[i] + leash);
         }
     }
     with(&at)
@@ -154,7 +183,11 @@ fn derivatives(
         let mut column = vec![0.0; base.len()];
         let mut next = 0;
         while let Some(first) = base.get(next) {
-            let end = next + base[next..].iter().take_while(|r| r.row == first.row).count();
+            let end = next
+                + base[next..]
+                    .iter()
+                    .take_while(|r| r.row == first.row)
+                    .count();
             if moves(name, points[first.row]) {
                 let shifted = errors(points[first.row], &constants);
                 for (slot, residual) in column[next..end].iter_mut().zip(&base[next..end]) {

@@ -61,6 +61,8 @@ pub(super) struct Held {
     pub(super) analytic: [Option<f64>; 3],
     /// The forests' corrections.
     pub(super) correction: [f64; 3],
+    /// What the forests stand on.
+    pub(super) situation: Option<Situation>,
     /// ln of the mixture.
     pub(super) mixed: [Option<f64>; 3],
     /// Offsets of the 80 % interval.
@@ -76,11 +78,18 @@ pub(super) struct Asked {
 
 /// Asks the analytic member.
 pub(super) fn ask(point: &Point, constants: &Constants) -> Asked {
-    let silent = |status| Asked { status, analytic: [None; 3], situation: None };
+    let silent = |status| Asked {
+        status,
+        analytic: [None; 3],
+        situation: None,
+    };
     let (Ok(question), Some(gpu)) = (&point.question, point.gpu) else {
         return silent(Status::Unsupported);
     };
-    let profile = EngineProfile { constants, generation: question.generation };
+    let profile = EngineProfile {
+        constants,
+        generation: question.generation,
+    };
     match question.ask(gpu, profile) {
         RowAnswer::Prediction(row) => Asked {
             status: Status::Predicted,
@@ -103,7 +112,11 @@ pub(super) fn grow_all(points: &[&Point], constants: &Constants) -> [Forest; 3] 
                 let seen = calibrate::measured(&point.measured, quantity)?;
                 let error = seen.ln() - asked.analytic[quantity.index()]?;
                 let situation = asked.situation.as_ref()?;
-                Some(Example { situation, error, weight: 1.0 })
+                Some(Example {
+                    situation,
+                    error,
+                    weight: 1.0,
+                })
             })
             .collect();
         forest::grow(&examples, Growth::default())
@@ -161,6 +174,7 @@ fn hold_out(points: &[Point], by: By, fold: &str, iterations: u32) -> Result<Vec
                 generation: point.question.as_ref().ok().map(|q| q.generation),
                 analytic: asked.analytic,
                 correction,
+                situation: asked.situation,
                 mixed: asked.analytic,
                 interval: [(0.0, 0.0); 3],
             };
@@ -214,14 +228,49 @@ pub(super) fn best_share<'a>(lessons: impl Iterator<Item = &'a Lesson<'a>> + Clo
     best.1
 }
 
-/// Quantiles 10 % and 90 % of what is left after a share of the correction.
+/// Quantiles 10 % and 90 % of what is left after a share of the correction, and the rows behind
+/// them.
+///
+/// Rows of one fold err together, so that a new fold is one draw, not as many as it has rows: every
+/// fold weighs the same, and one more fold of unknown errors is added to both tails.
 pub(super) fn offsets<'a>(
     lessons: impl Iterator<Item = &'a Lesson<'a>>,
     share: f64,
 ) -> (f64, f64, u32) {
-    let left: Vec<f64> = lessons.map(|l| l.error - share * l.correction).collect();
-    let at = |q| crate::statistics::quantile(&left, q).unwrap_or(0.0);
-    (at(0.1), at(0.9), left.len() as u32)
+    let mut folds: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
+    for lesson in lessons {
+        let left = lesson.error - share * lesson.correction;
+        folds.entry(lesson.fold).or_default().push(left);
+    }
+    let n: usize = folds.values().map(Vec::len).sum();
+    let n_folds = folds.len() as f64;
+    let mut weighed: Vec<(f64, f64)> = folds
+        .values()
+        .flat_map(|errors| {
+            let weight = 1.0 / errors.len() as f64;
+            errors.iter().map(move |e| (*e, weight))
+        })
+        .collect();
+    weighed.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let unknown = 0.5 / n_folds.max(1.0);
+    let tail = 0.1 * n_folds * (1.0 - unknown);
+    let low = weighted_quantile(weighed.iter(), tail);
+    let high = weighted_quantile(weighed.iter().rev(), tail);
+    (low.min(high), high.max(low), n as u32)
+}
+
+/// The first value at which the summed weights reach a level.
+fn weighted_quantile<'a>(values: impl Iterator<Item = &'a (f64, f64)>, level: f64) -> f64 {
+    let mut sum = 0.0;
+    let mut last = 0.0;
+    for (value, weight) in values {
+        sum += weight;
+        last = *value;
+        if sum >= level {
+            break;
+        }
+    }
+    last
 }
 
 /// Fills in mixtures and intervals, each fold's from the others' errors.
@@ -236,14 +285,23 @@ fn mix(points: &[Point], by: By, held: &mut [Held]) {
             let all = offsets(others(), share);
             let cells: BTreeMap<EngineGeneration, (f64, f64, u32)> = EngineGeneration::ALL
                 .into_iter()
-                .map(|g| (g, offsets(others().filter(|l| l.generation == Some(g)), share)))
+                .map(|g| {
+                    (
+                        g,
+                        offsets(others().filter(|l| l.generation == Some(g)), share),
+                    )
+                })
                 .collect();
-            let own = points.iter().zip(held.iter_mut()).filter(|(p, _)| by.key(p) == *fold);
+            let own = points
+                .iter()
+                .zip(held.iter_mut())
+                .filter(|(p, _)| by.key(p) == *fold);
             for (_, held) in own {
                 held.mixed[q] = held.analytic[q].map(|a| a + share * held.correction[q]);
-                let cell = held.generation.and_then(|g| cells.get(&g)).filter(|c| {
-                    c.2 >= koi_core::surrogate::interval::MIN_CELL_ROWS
-                });
+                let cell = held
+                    .generation
+                    .and_then(|g| cells.get(&g))
+                    .filter(|c| c.2 >= koi_core::surrogate::interval::MIN_CELL_ROWS);
                 let (low, high, _) = cell.copied().unwrap_or(all);
                 held.interval[q] = (low, high);
             }

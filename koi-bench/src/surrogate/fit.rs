@@ -38,7 +38,10 @@ pub(super) fn write(points: &[Point], folder: &Path, iterations: u32) -> Result<
     };
     std::fs::create_dir_all(folder)?;
     put("analytic.toml", toml::to_string(&constants)?)?;
-    put("residual.toml", residuals.to_toml().map_err(|e| anyhow!(e))?)?;
+    put(
+        "residual.toml",
+        residuals.to_toml().map_err(|e| anyhow!(e))?,
+    )?;
     put("mixture.toml", toml::to_string(&mixture)?)?;
     put("intervals.toml", toml::to_string(&intervals)?)?;
     Ok(vec![format!(
@@ -65,7 +68,10 @@ fn spread(points: &[Point], by_model: &[cv::Held], by_gpu: &[cv::Held]) -> (Mixt
     let mut rows = Vec::new();
     let weights = Quantity::ALL.map(|quantity| {
         let mut shares = [1.0; 2];
-        for (slot, (by, held)) in [(By::Model, by_model), (By::Gpu, by_gpu)].iter().enumerate() {
+        for (slot, (by, held)) in [(By::Model, by_model), (By::Gpu, by_gpu)]
+            .iter()
+            .enumerate()
+        {
             let lessons = cv::lessons(points, *by, held, quantity);
             let share = cv::best_share(lessons.iter());
             shares[slot] = share;
@@ -106,5 +112,13 @@ fn spread(points: &[Point], by_model: &[cv::Held], by_gpu: &[cv::Held]) -> (Mixt
         seen_gpus: seen.into_iter().collect(),
         interval: rows,
     };
-    (Mixture { fitted, tpot, ttft, throughput }, intervals)
+    (
+        Mixture {
+            fitted,
+            tpot,
+            ttft,
+            throughput,
+        },
+        intervals,
+    )
 }

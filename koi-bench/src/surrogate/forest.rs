@@ -56,7 +56,10 @@ pub(super) fn grow(examples: &[Example<'_>], growth: Growth) -> Forest {
     let base = weighted_median(&rest, examples) * 0.5;
     rest.iter_mut().for_each(|r| *r -= base);
     let bins = Bins::of(examples);
-    let mut forest = Forest { base, trees: Vec::new() };
+    let mut forest = Forest {
+        base,
+        trees: Vec::new(),
+    };
     for _ in 0..growth.trees {
         let targets: Vec<f64> = rest
             .iter()
@@ -120,7 +123,11 @@ fn cuts(examples: &[Example<'_>], feature: usize) -> Vec<f64> {
     let n = last.min(CUTS);
     let mut out: Vec<f64> = (0..n)
         .map(|i| {
-            let at = if last <= CUTS { i } else { (i * last + last / 2) / n };
+            let at = if last <= CUTS {
+                i
+            } else {
+                (i * last + last / 2) / n
+            };
             0.5 * (values[at] + values[(at + 1).min(last)])
         })
         .collect();
@@ -230,7 +237,11 @@ mod tests {
         };
         let examples: Vec<Example<'_>> = situations
             .iter()
-            .map(|s| Example { situation: s, error: truth(s), weight: 1.0 })
+            .map(|s| Example {
+                situation: s,
+                error: truth(s),
+                weight: 1.0,
+            })
             .collect();
         let forest = grow(&examples, Growth::default());
         let worst = situations

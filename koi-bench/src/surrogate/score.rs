@@ -18,7 +18,9 @@ fn is_served(point: &Point) -> bool {
     let m = &point.measured;
     let kind = point.row.load_kind;
     use koi_core::surrogate::measured_row::LoadKind::{Concurrency, StaticBatch};
-    m.is_mean && m.ttft_ms.is_some() && matches!(kind, Some(Concurrency | StaticBatch))
+    m.is_mean
+        && m.ttft_ms.is_some()
+        && matches!(kind, Some(Concurrency | StaticBatch))
         && !point.row.is_disaggregated
 }
 
@@ -29,6 +31,42 @@ fn is_peak(point: &Point) -> bool {
 fn is_argonne(point: &Point, engine: &str) -> bool {
     let nvidia = point.row.gpu_type.starts_with('H') || point.row.gpu_type.starts_with('A');
     point.source.starts_with("Argonne") && nvidia && point.row.engine == engine
+}
+
+/// Every row's left-out prediction beside what was measured, as CSV.
+pub(super) fn rows_csv(points: &[Point], held: &[Held]) -> String {
+    use std::fmt::Write as _;
+    let mut out = String::from("row_id,status,reason");
+    for quantity in Quantity::ALL {
+        let name = quantity.name();
+        drop(write!(out, ",{name}_measured,{name},{name}_analytic,{name}_lo80,{name}_hi80"));
+    }
+    for feature in koi_core::surrogate::situation::FEATURES {
+        drop(write!(out, ",{feature}"));
+    }
+    let cell = |x: Option<f64>| x.map_or_else(String::new, |x| format!("{x:.6}"));
+    for (point, held) in points.iter().zip(held) {
+        let reason = point.question.as_ref().err().map_or("", String::as_str);
+        let reason = reason.replace([',', '"'], " ");
+        drop(write!(out, "\n{},{:?},{reason}", point.row_id.replace(',', ";"), held.status));
+        for quantity in Quantity::ALL {
+            let q = quantity.index();
+            let said = held.mixed[q];
+            let (low, high) = held.interval[q];
+            let values = [
+                measured(&point.measured, quantity),
+                said.map(f64::exp),
+                held.analytic[q].map(f64::exp),
+                said.map(|s| (s + low).exp()),
+                said.map(|s| (s + high).exp()),
+            ];
+            values.into_iter().for_each(|v| drop(write!(out, ",{}", cell(v))));
+        }
+        let features = held.situation.iter().flatten();
+        features.for_each(|f| drop(write!(out, ",{f:.5}")));
+    }
+    out.push('\n');
+    out
 }
 
 /// Absolute percentage errors of rows.
@@ -111,7 +149,10 @@ fn peaks(scores: &mut Scores<'_>) {
     let pairs: Vec<(f64, f64)> = scores
         .select(is_peak)
         .filter_map(|(p, h)| {
-            Some((h.mixed[Quantity::Throughput.index()]?, p.measured.out_tok_s_system?))
+            Some((
+                h.mixed[Quantity::Throughput.index()]?,
+                p.measured.out_tok_s_system?,
+            ))
         })
         .collect();
     let rank = spearman(&pairs);
@@ -119,12 +160,22 @@ fn peaks(scores: &mut Scores<'_>) {
 }
 
 fn argonne(scores: &mut Scores<'_>) {
-    let goal = |limit| if scores.by == By::Gpu { Some(limit) } else { None };
+    let goal = |limit| {
+        if scores.by == By::Gpu {
+            Some(limit)
+        } else {
+            None
+        }
+    };
     let goals = [("tensorrt-llm", goal(18.0)), ("vllm", goal(30.0))];
     for (engine, limit) in goals {
         let rows = scores.select(|p| is_argonne(p, engine));
         let errors = apes(rows, Quantity::Throughput);
-        scores.line(&format!("Argonne {engine} on NVIDIA"), &errors, [limit, None]);
+        scores.line(
+            &format!("Argonne {engine} on NVIDIA"),
+            &errors,
+            [limit, None],
+        );
     }
 }
 
@@ -133,6 +184,17 @@ fn served(scores: &mut Scores<'_>) {
         By::Model => ([Some(17.0), Some(50.0)], Some(32.0)),
         By::Gpu => ([Some(25.0), Some(70.0)], Some(45.0)),
     };
+    for quantity in [Quantity::Tpot, Quantity::Ttft] {
+        let alone: Vec<f64> = scores
+            .select(is_served)
+            .filter_map(|(p, h)| {
+                let seen = measured(&p.measured, quantity)?;
+                Some((h.analytic[quantity.index()]? - seen.ln()).exp_m1().abs())
+            })
+            .collect();
+        let what = format!("served, mean {}: analytic member alone", quantity.name());
+        scores.line(&what, &alone, [None, None]);
+    }
     let errors = apes(scores.select(is_served), Quantity::Tpot);
     scores.line("served, mean TPOT", &errors, tpot);
     let errors = apes(scores.select(is_served), Quantity::Ttft);
@@ -140,7 +202,9 @@ fn served(scores: &mut Scores<'_>) {
     for generation in EngineGeneration::ALL {
         for quantity in Quantity::ALL {
             let of = |p: &Point| {
-                p.question.as_ref().is_ok_and(|q| q.generation == generation)
+                p.question
+                    .as_ref()
+                    .is_ok_and(|q| q.generation == generation)
                     && (quantity == Quantity::Throughput || is_served(p))
             };
             let errors = apes(scores.select(of), quantity);
@@ -171,8 +235,7 @@ fn served(scores: &mut Scores<'_>) {
 fn pair_order<'a>(pairs: impl Iterator<Item = Pair<'a>>) -> Option<f64> {
     let mut groups: BTreeMap<(&str, &str), Vec<(f64, f64)>> = BTreeMap::new();
     for (point, held) in pairs {
-        let (Some(seen), Some(said)) =
-            (point.measured.tpot_ms, held.mixed[Quantity::Tpot.index()])
+        let (Some(seen), Some(said)) = (point.measured.tpot_ms, held.mixed[Quantity::Tpot.index()])
         else {
             continue;
         };
@@ -196,9 +259,17 @@ fn pair_order<'a>(pairs: impl Iterator<Item = Pair<'a>>) -> Option<f64> {
 
 fn answered(scores: &mut Scores<'_>) {
     let aggregated: Vec<Pair<'_>> = scores.select(|p| !p.row.is_disaggregated).collect();
-    let n = |status| aggregated.iter().filter(|(_, h)| h.status == status).count();
-    let (said, unfit, refused) =
-        (n(Status::Predicted), n(Status::DoesNotFit), n(Status::Unsupported));
+    let n = |status| {
+        aggregated
+            .iter()
+            .filter(|(_, h)| h.status == status)
+            .count()
+    };
+    let (said, unfit, refused) = (
+        n(Status::Predicted),
+        n(Status::DoesNotFit),
+        n(Status::Unsupported),
+    );
     scores.table.row([
         format!("aggregated rows: {said} predicted, {unfit} said not to fit, {refused} refused"),
         aggregated.len().to_string(),
@@ -228,8 +299,7 @@ fn covered(scores: &mut Scores<'_>) {
                 Some(if is_in { 1.0 } else { 0.0 })
             })
             .collect();
-        let share = (!inside.is_empty())
-            .then(|| inside.iter().sum::<f64>() / inside.len() as f64);
+        let share = (!inside.is_empty()).then(|| inside.iter().sum::<f64>() / inside.len() as f64);
         let what = format!(
             "80 % intervals of {}: coverage, leave one {} out",
             quantity.name(),
@@ -265,7 +335,10 @@ fn regrets<'a>(rows: impl Iterator<Item = Pair<'a>>) -> Vec<f64> {
     // (choice, measured, predicted) by grid.
     let mut grids: BTreeMap<&str, Vec<(&str, f64, f64)>> = BTreeMap::new();
     for (point, held) in rows {
-        let seen = point.measured.out_tok_s_system.or(point.measured.published_tok_s);
+        let seen = point
+            .measured
+            .out_tok_s_system
+            .or(point.measured.published_tok_s);
         let said = held.mixed[Quantity::Throughput.index()];
         if let (Some(seen), Some(said)) = (seen, said) {
             let grid = grids.entry(&point.grid_key).or_default();

@@ -24,10 +24,13 @@ pub(super) struct Measured {
     pub(super) published_tok_s: Option<f64>,
     /// The statistic of both latencies is the mean.
     pub(super) is_mean: bool,
+    /// The statistic of either latency is the median.
+    pub(super) is_median: bool,
 }
 
 /// One row.
 pub(super) struct Point {
+    pub(super) row_id: String,
     pub(super) source: String,
     pub(super) row: MeasuredRow,
     pub(super) measured: Measured,
@@ -50,7 +53,9 @@ pub(super) struct Point {
 pub(super) fn shared_folder() -> Option<PathBuf> {
     let named = std::env::var_os("KOI_SHARED").map(PathBuf::from);
     let here = std::env::current_dir().ok();
-    let above = here.iter().flat_map(|p| p.ancestors().map(|a| a.join("shared")).collect::<Vec<_>>());
+    let above = here
+        .iter()
+        .flat_map(|p| p.ancestors().map(|a| a.join("shared")).collect::<Vec<_>>());
     let folders: Vec<PathBuf> = named.into_iter().chain(above).collect();
     folders
         .into_iter()
@@ -61,7 +66,10 @@ pub(super) fn shared_folder() -> Option<PathBuf> {
 pub(super) fn read(path: &std::path::Path) -> Result<Vec<Point>> {
     let size = std::fs::metadata(path)?.len();
     if size > MAX_BYTES {
-        bail!("{} is {size} bytes; at most {MAX_BYTES} are read", path.display());
+        bail!(
+            "{} is {size} bytes; at most {MAX_BYTES} are read",
+            path.display()
+        );
     }
     let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
     let mut lines = text.lines();
@@ -71,7 +79,15 @@ pub(super) fn read(path: &std::path::Path) -> Result<Vec<Point>> {
         .enumerate()
         .map(|(i, name)| (name.as_str(), i))
         .collect();
-    for needed in ["model", "gpu_type", "engine", "isl", "osl", "load_kind", "tpot_ms"] {
+    for needed in [
+        "model",
+        "gpu_type",
+        "engine",
+        "isl",
+        "osl",
+        "load_kind",
+        "tpot_ms",
+    ] {
         if !columns.contains_key(needed) {
             bail!("{} has no column {needed}", path.display());
         }
@@ -80,7 +96,13 @@ pub(super) fn read(path: &std::path::Path) -> Result<Vec<Point>> {
     Ok(lines
         .map(|line| {
             let cells = cells(line);
-            point(&Cells { cells: &cells, columns: &columns }, &models)
+            point(
+                &Cells {
+                    cells: &cells,
+                    columns: &columns,
+                },
+                &models,
+            )
         })
         .collect())
 }
@@ -169,12 +191,20 @@ fn point(cells: &Cells<'_>, models: &BTreeMap<String, ModelFacts>) -> Point {
             .number("throughput_tok_s")
             .filter(|x| *x > 0.0 && !cells.text("throughput_kind").contains("does not equal")),
         is_mean: cells.text("tpot_stat") == "mean",
+        is_median: ["ttft_stat", "tpot_stat"]
+            .iter()
+            .any(|c| cells.text(c) == "p50"),
     };
     let named = |names: &[&str]| -> String {
-        names.iter().map(|n| cells.text(n)).collect::<Vec<_>>().join("|")
+        names
+            .iter()
+            .map(|n| cells.text(n))
+            .collect::<Vec<_>>()
+            .join("|")
     };
     let same_shape = facts.and_then(|f| models.iter().find(|(_, m)| *m == f));
     Point {
+        row_id: cells.text("row_id").to_owned(),
         source: cells.text("source").to_owned(),
         measured,
         question,
@@ -182,7 +212,13 @@ fn point(cells: &Cells<'_>, models: &BTreeMap<String, ModelFacts>) -> Point {
         gpu_key: gpu.map_or_else(|| row.gpu_type.clone(), |g| g.id.clone()),
         gpu,
         grid_key: named(&[
-            "source", "model", "gpu_type", "isl", "osl", "concurrency_or_rate", "load_kind",
+            "source",
+            "model",
+            "gpu_type",
+            "isl",
+            "osl",
+            "concurrency_or_rate",
+            "load_kind",
             "weight_dtype",
         ]),
         choice: named(&["tp", "num_gpus", "pp", "engine"]),

@@ -186,7 +186,10 @@ impl Constants {
 fn flatten(section: &str, part: &impl Serialize, out: &mut Vec<(String, f64)>) {
     let value = serde_json::to_value(part).unwrap_or_default();
     for (name, value) in value.as_object().into_iter().flatten() {
-        out.push((format!("{section}.{name}"), value.as_f64().unwrap_or(f64::NAN)));
+        out.push((
+            format!("{section}.{name}"),
+            value.as_f64().unwrap_or(f64::NAN),
+        ));
     }
 }
 
@@ -237,8 +240,16 @@ mod tests {
     #[test]
     fn bad_constants_are_refused_by_name() {
         let negative = EMBEDDED.replacen("link_fraction = ", "link_fraction = -", 1);
-        assert!(Constants::parse(&negative).unwrap_err().contains("link_fraction"));
+        assert!(
+            Constants::parse(&negative)
+                .unwrap_err()
+                .contains("link_fraction")
+        );
         let unknown = EMBEDDED.replacen("link_fraction", "lnk_fraction", 1);
-        assert!(Constants::parse(&unknown).unwrap_err().contains("lnk_fraction"));
+        assert!(
+            Constants::parse(&unknown)
+                .unwrap_err()
+                .contains("lnk_fraction")
+        );
     }
 }

@@ -19,6 +19,8 @@ pub enum EngineGeneration {
     TensorrtCompiled,
     /// TensorRT-LLM from 1.0 on: the PyTorch backend.
     TensorrtPytorch,
+    /// Release candidates of TensorRT-LLM 1.0, before its scheduler overlapped host work.
+    TensorrtPreview,
     /// SGLang.
     Sglang,
     /// llama.cpp.
@@ -34,11 +36,12 @@ const NEW_GENERATION_YEAR: u32 = 2025;
 
 impl EngineGeneration {
     /// Every generation, in the order of the constants' tables.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::VllmV0,
         Self::VllmV1,
         Self::TensorrtCompiled,
         Self::TensorrtPytorch,
+        Self::TensorrtPreview,
         Self::Sglang,
         Self::LlamaCpp,
         Self::DeepspeedMii,
@@ -59,6 +62,7 @@ impl EngineGeneration {
             Self::VllmV1 => "vllm_v1",
             Self::TensorrtCompiled => "tensorrt_compiled",
             Self::TensorrtPytorch => "tensorrt_pytorch",
+            Self::TensorrtPreview => "tensorrt_preview",
             Self::Sglang => "sglang",
             Self::LlamaCpp => "llama_cpp",
             Self::DeepspeedMii => "deepspeed_mii",
@@ -70,7 +74,7 @@ impl EngineGeneration {
     #[must_use]
     pub const fn is_current(self) -> bool {
         match self {
-            Self::VllmV1 | Self::TensorrtPytorch | Self::Sglang => true,
+            Self::VllmV1 | Self::TensorrtPytorch | Self::TensorrtPreview | Self::Sglang => true,
             Self::VllmV0
             | Self::TensorrtCompiled
             | Self::LlamaCpp
@@ -92,6 +96,9 @@ impl EngineGeneration {
         Some(match engine {
             "vllm" if is_new((0, 8)) => Self::VllmV1,
             "vllm" => Self::VllmV0,
+            "tensorrt-llm" if version.is_some_and(|v| v.starts_with("1.0.0rc")) => {
+                Self::TensorrtPreview
+            }
             "tensorrt-llm" if is_tensorrt_pytorch(release, is_new((1, 0))) => Self::TensorrtPytorch,
             "tensorrt-llm" => Self::TensorrtCompiled,
             "sglang" => Self::Sglang,
@@ -129,16 +136,51 @@ mod tests {
     fn versions_and_years_name_the_generation() {
         let of = |engine, version, year| EngineGeneration::of(engine, version, year);
         for (engine, version, year, expected) in [
-            ("vllm", Some("0.6.3.post2"), Some(2026), EngineGeneration::VllmV0),
+            (
+                "vllm",
+                Some("0.6.3.post2"),
+                Some(2026),
+                EngineGeneration::VllmV0,
+            ),
             ("vllm", Some("v0.11.0"), None, EngineGeneration::VllmV1),
             ("vllm", None, Some(2024), EngineGeneration::VllmV0),
             ("vllm", None, None, EngineGeneration::VllmV1),
-            ("vllm", Some("nightly-2026-02"), Some(2026), EngineGeneration::VllmV1),
-            ("tensorrt-llm", Some("1.x (docs)"), None, EngineGeneration::TensorrtPytorch),
-            ("tensorrt-llm", Some("10.2.0"), Some(2024), EngineGeneration::TensorrtCompiled),
-            ("tensorrt-llm", Some("0.9.0"), Some(2026), EngineGeneration::TensorrtCompiled),
+            (
+                "vllm",
+                Some("nightly-2026-02"),
+                Some(2026),
+                EngineGeneration::VllmV1,
+            ),
+            (
+                "tensorrt-llm",
+                Some("1.x (docs)"),
+                None,
+                EngineGeneration::TensorrtPytorch,
+            ),
+            (
+                "tensorrt-llm",
+                Some("1.0.0rc3"),
+                None,
+                EngineGeneration::TensorrtPreview,
+            ),
+            (
+                "tensorrt-llm",
+                Some("10.2.0"),
+                Some(2024),
+                EngineGeneration::TensorrtCompiled,
+            ),
+            (
+                "tensorrt-llm",
+                Some("0.9.0"),
+                Some(2026),
+                EngineGeneration::TensorrtCompiled,
+            ),
         ] {
-            assert_eq!(of(engine, version, year), Some(expected), "{engine} {version:?} {year:?}");
+            assert_eq!(
+                of(engine, version, year),
+                Some(expected),
+                "{engine} {version:?} {year:?}"
+            );
         }
         assert_eq!(of("mystery", None, None), None);
     }

@@ -105,7 +105,10 @@ mod tests {
         assert!((near.coverage - 2.0 / 3.0).abs() < 1e-12);
         let far = voice(10.0 * BANDWIDTH, 0.3);
         assert!(far.correction.abs() < 1e-12 && far.coverage < 1e-12);
-        assert_eq!(consult(&[0.0; COUNT], std::iter::empty()), NeighbourVoice::default());
+        assert_eq!(
+            consult(&[0.0; COUNT], std::iter::empty()),
+            NeighbourVoice::default()
+        );
     }
 
     #[test]

@@ -142,11 +142,7 @@ pub(super) struct Parts<'a> {
 }
 
 /// The prediction of one deployment.
-pub(super) fn of(
-    deployment: &Deployment<'_>,
-    demand: &Demand<'_>,
-    parts: Parts<'_>,
-) -> Prediction {
+pub(super) fn of(deployment: &Deployment<'_>, demand: &Demand<'_>, parts: Parts<'_>) -> Prediction {
     let replicas = f64::from(deployment.n_replicas);
     let throughput = parts.point.rate_rps * parts.traffic.output * replicas;
     let mut prediction = Prediction {

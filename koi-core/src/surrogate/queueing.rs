@@ -125,7 +125,7 @@ pub(super) fn wait(
 /// followed by requests that start together.
 ///
 /// # Formula
-/// (a + b·φ)·(n − 1)·s, n live requests, s a prompt's service, φ the part of time that prompts take
+/// min(1, a + b·φ)·(n − 1)·s, n live requests, s a prompt's service, φ the part of time that prompts take
 fn burst_wait(machine: &Machine<'_>, point: &Point, traffic: &Traffic) -> f64 {
     let profile = machine.profile;
     let engine = profile.constants.engine(profile.generation);
@@ -133,7 +133,7 @@ fn burst_wait(machine: &Machine<'_>, point: &Point, traffic: &Traffic) -> f64 {
     let crowding = prompts / point.iteration_seconds;
     let share = engine.burst_wait_share + engine.crowded_wait_share * crowding;
     let others = (point.live - 1.0).max(0.0);
-    share * others * machine.prompt_service_seconds(traffic, point)
+    share.min(1.0) * others * machine.prompt_service_seconds(traffic, point)
 }
 
 /// Mean rest of the iteration under way, by the inspection paradox; an idle replica starts at once.

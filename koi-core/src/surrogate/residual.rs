@@ -82,7 +82,10 @@ impl Tree {
     /// Its value.
     #[must_use]
     pub fn value(&self, situation: &Situation) -> f64 {
-        self.leaves.get(self.leaf(situation)).copied().unwrap_or(0.0)
+        self.leaves
+            .get(self.leaf(situation))
+            .copied()
+            .unwrap_or(0.0)
     }
 }
 
@@ -273,7 +276,10 @@ mod tests {
         let most = residuals
             .forest(Quantity::Tpot)
             .correction(&situation(&[1.0, 2.0, 9.0]));
-        assert!((most - LARGEST_CORRECTION).abs() < 1e-12, "0.5 + 9 · 0.6 is cut off");
+        assert!(
+            (most - LARGEST_CORRECTION).abs() < 1e-12,
+            "0.5 + 9 · 0.6 is cut off"
+        );
         let broken = text.replacen("0>0", "99>0", 1);
         assert!(Residuals::parse(&broken).unwrap_err().contains("tree 0"));
     }

@@ -45,6 +45,7 @@ pub const FEATURES: [&str; COUNT] = [
     "is_vllm_v1",
     "is_tensorrt_compiled",
     "is_tensorrt_pytorch",
+    "is_tensorrt_preview",
     "is_sglang",
     "is_llama_cpp",
     "is_deepspeed_mii",
@@ -52,7 +53,7 @@ pub const FEATURES: [&str; COUNT] = [
 ];
 
 /// How many features there are.
-pub const COUNT: usize = 36;
+pub const COUNT: usize = 37;
 
 /// Where the engines' indicators begin.
 const FIRST_ENGINE: usize = COUNT - EngineGeneration::ALL.len();

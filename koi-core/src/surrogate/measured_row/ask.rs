@@ -42,13 +42,7 @@ impl Question {
     /// The analytic member's answer.
     #[must_use]
     pub fn ask(&self, gpu: &GpuType, profile: EngineProfile<'_>) -> RowAnswer {
-        let deployment = Deployment {
-            model: &self.model,
-            gpu,
-            shape: self.shape,
-            n_replicas: self.n_replicas,
-            price_usd_per_hour_per_replica: None,
-        };
+        let deployment = self.deployment(gpu);
         let slo = Self::slo();
         let demand = self.demand(&slo);
         let evaluation = match Evaluation::of(&deployment, &demand, profile) {
@@ -61,7 +55,9 @@ impl Question {
         };
         let prediction = evaluation.prediction(&deployment, &demand);
         let p99 = |outcome| prediction.outcomes.get(outcome);
-        let backlog = self.backlog_per_replica.map(|n| backlog_ttft_ms(&evaluation, n));
+        let backlog = self
+            .backlog_per_replica
+            .map(|n| backlog_ttft_ms(&evaluation, n));
         RowAnswer::Prediction(RowPrediction {
             tpot_mean_ms: prediction.tpot_mean_ms,
             ttft_mean_ms: backlog.or(prediction.ttft_mean_ms),
@@ -71,6 +67,38 @@ impl Question {
             out_tok_s_system: p99(Outcome::ThroughputTokensPerSec),
             situation: situation::of(&evaluation),
         })
+    }
+
+    /// Mean TPOT and TTFT in milliseconds and generated tokens per second, nothing else: what a fit
+    /// asks many times. All absent where there is no prediction.
+    #[must_use]
+    pub fn ask_means(&self, gpu: &GpuType, profile: EngineProfile<'_>) -> [Option<f64>; 3] {
+        let deployment = self.deployment(gpu);
+        let slo = Self::slo();
+        let demand = self.demand(&slo);
+        let Ok(evaluation) = Evaluation::of(&deployment, &demand, profile) else {
+            return [None; 3];
+        };
+        let latency = evaluation.latency();
+        let backlog = self
+            .backlog_per_replica
+            .map(|n| backlog_ttft_ms(&evaluation, n));
+        let rate = evaluation.point.rate_rps * evaluation.traffic.output;
+        [
+            latency.tpot.map(|s| s.mean_ms()),
+            backlog.or(latency.ttft.map(|s| s.mean_ms())),
+            Some(rate * f64::from(self.n_replicas)),
+        ]
+    }
+
+    fn deployment<'a>(&'a self, gpu: &'a GpuType) -> Deployment<'a> {
+        Deployment {
+            model: &self.model,
+            gpu,
+            shape: self.shape,
+            n_replicas: self.n_replicas,
+            price_usd_per_hour_per_replica: None,
+        }
     }
 
     fn demand<'a>(&'a self, slo: &'a crate::job::Slo) -> Demand<'a> {

@@ -43,8 +43,7 @@ impl Question {
     /// Everything that keeps the row from being asked, joined by "; ".
     pub fn of(row: &MeasuredRow, model: &ModelFacts, gpu: &GpuType) -> Result<Self, String> {
         let problems = problems(row);
-        let generation =
-            EngineGeneration::of(&row.engine, row.engine_version.as_deref(), row.year);
+        let generation = EngineGeneration::of(&row.engine, row.engine_version.as_deref(), row.year);
         let (Some(isl), Some(osl), Some(load_kind), Some(generation), []) =
             (row.isl, row.osl, row.load_kind, generation, &problems[..])
         else {
@@ -132,17 +131,29 @@ fn problems(row: &MeasuredRow) -> Vec<String> {
         }
     };
     let sane = |x: Option<f64>| x.is_some_and(|x| x.is_finite() && x > 0.0);
-    need(!row.is_disaggregated, "prompts and generation on separate devices are not modelled");
+    need(
+        !row.is_disaggregated,
+        "prompts and generation on separate devices are not modelled",
+    );
     need(sane(row.isl), "isl is not given");
     need(sane(row.osl), "osl is not given");
     need(row.load_kind.is_some(), "load_kind is not known");
     let needs_load = row.load_kind.is_some_and(LoadKind::needs_load);
-    need(!needs_load || sane(row.load), "concurrency_or_rate is not given");
-    need(row.load.is_none_or(|l| l <= MAX_COUNT), "concurrency_or_rate is absurd");
+    need(
+        !needs_load || sane(row.load),
+        "concurrency_or_rate is not given",
+    );
+    need(
+        row.load.is_none_or(|l| l <= MAX_COUNT),
+        "concurrency_or_rate is absurd",
+    );
     let known = EngineGeneration::of(&row.engine, row.engine_version.as_deref(), row.year);
     need(known.is_some(), "the engine is not known");
     let gpus = [row.num_gpus, row.tp];
-    need(gpus.into_iter().flatten().any(|n| n > 0), "neither num_gpus nor tp is given");
+    need(
+        gpus.into_iter().flatten().any(|n| n > 0),
+        "neither num_gpus nor tp is given",
+    );
     out
 }
 
@@ -189,14 +200,14 @@ fn kv_dtype(
 ) -> KvDtype {
     let is_tensorrt = matches!(
         generation,
-        EngineGeneration::TensorrtCompiled | EngineGeneration::TensorrtPytorch
+        EngineGeneration::TensorrtCompiled
+            | EngineGeneration::TensorrtPytorch
+            | EngineGeneration::TensorrtPreview
     );
     let is_narrow = model.served_dtype(dtype).bytes_per_weight() < 1.2;
     match row.kv_dtype.as_deref() {
         Some("fp8") => KvDtype::Fp8,
-        None | Some("") if is_tensorrt && is_narrow && gpu.peak_flops.fp8.is_some() => {
-            KvDtype::Fp8
-        }
+        None | Some("") if is_tensorrt && is_narrow && gpu.peak_flops.fp8.is_some() => KvDtype::Fp8,
         _ => KvDtype::Auto,
     }
 }
@@ -206,7 +217,11 @@ fn sequence_limit(generation: EngineGeneration, kind: LoadKind, load: Option<f64
     const LEGACY: u32 = 256;
     const CURRENT: u32 = 1_024;
     const MOST: u32 = 4_096;
-    let default = if generation.is_current() { CURRENT } else { LEGACY };
+    let default = if generation.is_current() {
+        CURRENT
+    } else {
+        LEGACY
+    };
     match kind {
         LoadKind::Concurrency | LoadKind::StaticBatch | LoadKind::MaxNumSeqs => {
             load.map_or(default, |n| (n.ceil() as u32).clamp(1, MOST))
@@ -271,9 +286,17 @@ impl Split {
             (None, None) => return Err("neither num_gpus nor tp is given".to_owned()),
         };
         // Attention in data parallel over shared experts is taken as one group of all devices.
-        let (tp, dp) = if model.moe.is_some() { (tp * dp, 1) } else { (tp, dp) };
+        let (tp, dp) = if model.moe.is_some() {
+            (tp * dp, 1)
+        } else {
+            (tp, dp)
+        };
         let n_replicas = gpus.map_or(dp, |n| (n / (tp * pp)).max(1));
-        let ep = if model.moe.is_some() && row.ep.is_some_and(|ep| ep != 1) { tp } else { 1 };
+        let ep = if model.moe.is_some() && row.ep.is_some_and(|ep| ep != 1) {
+            tp
+        } else {
+            1
+        };
         Ok(Self {
             tp,
             pp,
@@ -290,5 +313,11 @@ fn smallest_split(model: &ModelFacts, dtype: WeightDtype, gpu: &GpuType, gpus: u
     let fits = |tp: &u32| weights / f64::from(*tp) < WEIGHTS_SHARE * gpu.memory_bytes;
     let candidates = [1, 2, 4, 8];
     let enough = candidates.into_iter().filter(divides).find(fits);
-    enough.unwrap_or_else(|| candidates.into_iter().filter(divides).next_back().unwrap_or(1))
+    enough.unwrap_or_else(|| {
+        candidates
+            .into_iter()
+            .filter(divides)
+            .next_back()
+            .unwrap_or(1)
+    })
 }

@@ -50,7 +50,11 @@ fn replicas_share_the_load_and_add_their_throughput() {
 
 #[test]
 fn every_gap_is_named_at_once() {
-    let bare = Question::of(&MeasuredRow::default(), &facts("Llama-3.1-70B"), gpu("H100"));
+    let bare = Question::of(
+        &MeasuredRow::default(),
+        &facts("Llama-3.1-70B"),
+        gpu("H100"),
+    );
     let reasons = bare.unwrap_err();
     for what in ["isl", "osl", "load_kind", "engine", "num_gpus"] {
         assert!(reasons.contains(what), "{what}: {reasons}");
@@ -77,7 +81,7 @@ fn formats_follow_the_row_and_the_engine() {
         engine_version: Some("1.0.0rc3".to_owned()),
         ..fp8
     });
-    assert_eq!(tensorrt.generation, EngineGeneration::TensorrtPytorch);
+    assert_eq!(tensorrt.generation, EngineGeneration::TensorrtPreview);
     assert_eq!(tensorrt.shape.kv_dtype, KvDtype::Fp8);
 }
 
@@ -89,8 +93,7 @@ fn a_split_counted_twice_is_read_once() {
         num_gpus: Some(64),
         ..row()
     };
-    let question =
-        Question::of(&doubled, &facts("Qwen3-30B-A3B"), gpu("H100")).unwrap();
+    let question = Question::of(&doubled, &facts("Qwen3-30B-A3B"), gpu("H100")).unwrap();
     assert_eq!((question.shape.tp, question.n_replicas), (8, 1));
 }
 
