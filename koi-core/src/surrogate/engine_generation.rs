@@ -21,8 +21,10 @@ pub enum EngineGeneration {
     TensorrtPytorch,
     /// Release candidates of TensorRT-LLM 1.0, before its scheduler overlapped host work.
     TensorrtPreview,
-    /// SGLang.
+    /// SGLang from 0.5.2 on.
     Sglang,
+    /// SGLang before 0.5.2, which computed all waiting prompts before it decoded.
+    SglangEarly,
     /// llama.cpp.
     LlamaCpp,
     /// DeepSpeed-MII.
@@ -36,13 +38,14 @@ const NEW_GENERATION_YEAR: u32 = 2025;
 
 impl EngineGeneration {
     /// Every generation, in the order of the constants' tables.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::VllmV0,
         Self::VllmV1,
         Self::TensorrtCompiled,
         Self::TensorrtPytorch,
         Self::TensorrtPreview,
         Self::Sglang,
+        Self::SglangEarly,
         Self::LlamaCpp,
         Self::DeepspeedMii,
         Self::Deepspeed,
@@ -64,6 +67,7 @@ impl EngineGeneration {
             Self::TensorrtPytorch => "tensorrt_pytorch",
             Self::TensorrtPreview => "tensorrt_preview",
             Self::Sglang => "sglang",
+            Self::SglangEarly => "sglang_early",
             Self::LlamaCpp => "llama_cpp",
             Self::DeepspeedMii => "deepspeed_mii",
             Self::Deepspeed => "deepspeed",
@@ -74,7 +78,11 @@ impl EngineGeneration {
     #[must_use]
     pub const fn is_current(self) -> bool {
         match self {
-            Self::VllmV1 | Self::TensorrtPytorch | Self::TensorrtPreview | Self::Sglang => true,
+            Self::VllmV1
+            | Self::TensorrtPytorch
+            | Self::TensorrtPreview
+            | Self::Sglang
+            | Self::SglangEarly => true,
             Self::VllmV0
             | Self::TensorrtCompiled
             | Self::LlamaCpp
@@ -101,6 +109,7 @@ impl EngineGeneration {
             }
             "tensorrt-llm" if is_tensorrt_pytorch(release, is_new((1, 0))) => Self::TensorrtPytorch,
             "tensorrt-llm" => Self::TensorrtCompiled,
+            "sglang" if version.is_some_and(is_early_sglang) => Self::SglangEarly,
             "sglang" => Self::Sglang,
             "llama.cpp" => Self::LlamaCpp,
             "deepspeed-mii" => Self::DeepspeedMii,
@@ -115,6 +124,16 @@ impl EngineGeneration {
 fn is_tensorrt_pytorch(release: Option<(u32, u32)>, is_new: bool) -> bool {
     const FIRST_TENSORRT: u32 = 5;
     is_new && release.is_none_or(|(major, _)| major < FIRST_TENSORRT)
+}
+
+/// 0.5.0, 0.5.1 and everything before 0.5.
+fn is_early_sglang(version: &str) -> bool {
+    let patch = version.trim().trim_start_matches('v').splitn(4, '.').nth(2);
+    match major_minor(version) {
+        Some((0, 5)) => patch.is_some_and(|p| p == "0" || p == "1" || p.starts_with("1-")),
+        Some(release) => release < (0, 5),
+        None => false,
+    }
 }
 
 /// The first two numbers of a version such as `v0.8.1.post2`, `1.x` or `0.6.x fork`.

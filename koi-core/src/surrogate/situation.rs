@@ -47,13 +47,14 @@ pub const FEATURES: [&str; COUNT] = [
     "is_tensorrt_pytorch",
     "is_tensorrt_preview",
     "is_sglang",
+    "is_sglang_early",
     "is_llama_cpp",
     "is_deepspeed_mii",
     "is_deepspeed",
 ];
 
 /// How many features there are.
-pub const COUNT: usize = 37;
+pub const COUNT: usize = 38;
 
 /// Where the engines' indicators begin.
 const FIRST_ENGINE: usize = COUNT - EngineGeneration::ALL.len();
