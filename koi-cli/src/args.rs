@@ -1,6 +1,7 @@
 //! The command line: commands, options, and an example in the help of each.
 
 mod inspect;
+mod model;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -8,6 +9,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 
 pub use inspect::{InspectArgs, Inspected};
+pub use model::{ModelCommand, ShowArgs};
 
 use crate::failure::EXIT_CODES;
 use crate::load::args::LoadArgs;
@@ -167,6 +169,9 @@ pub enum Command {
         #[arg(long)]
         watch: bool,
     },
+    /// Facts of a model from its config.json; needs no server.
+    #[command(subcommand, after_help = "Example:\n  koi model show config.json")]
+    Model(ModelCommand),
     /// Send requests to running jobs and time every answer; `koi load report` sums up.
     #[command(
         after_help = "Example:\n  koi load --endpoints-dir /var/lib/koi/endpoints --job chat=configs/traces/chat.csv --rate 2\n  koi load report --minutes 10"

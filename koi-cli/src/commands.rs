@@ -5,6 +5,7 @@ mod endpoints;
 mod explain;
 mod inspect_job;
 mod jobs;
+mod model;
 mod nodes;
 mod plans;
 mod status;
@@ -57,6 +58,7 @@ pub async fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Down => Box::pin(crate::up::down(&global)).await,
         Command::Load(args) => Box::pin(crate::load::run(&global, args)).await,
         Command::Bench { args } => bench(&global, &args),
+        Command::Model(command) => model::run(global.output, &command),
         Command::Completions { shell } => completions(shell),
         Command::Version => version(&global).await,
         Command::Submit(args) => submit::run(&global, &args).await,
@@ -85,6 +87,7 @@ async fn with_server(global: &Global, command: Command) -> anyhow::Result<()> {
         | Command::Down
         | Command::Load(_)
         | Command::Bench { .. }
+        | Command::Model(_)
         | Command::Completions { .. }
         | Command::Version
         | Command::Submit(_) => unreachable!("these commands are run without a connection"),

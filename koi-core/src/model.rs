@@ -4,79 +4,52 @@
 //! written down here is refused by name, never approximated. White paper V1, Problem Formulation
 //! (model M) and Appendix C, Workload Context; spec §2 and §4.
 
+mod architecture;
 mod arithmetic;
+mod assemble;
+mod cache;
 mod config_json;
 mod dtype;
+mod json_text;
+mod kinds;
+mod known;
+mod layers_json;
+mod modules;
 mod moe_json;
+mod plan;
 mod quantization;
 mod reader;
+mod recurrent_json;
+mod report;
+mod shape;
+mod spec;
+mod splits;
+mod stored;
+mod totals;
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+pub(crate) mod tests_support;
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-pub use arithmetic::{comm_bytes_per_token, kv_bytes_per_token_of, pipeline_bubble_fraction};
+pub use architecture::Architecture;
+pub use arithmetic::{
+    comm_bytes_per_token, kv_bytes_per_token_of, pipeline_bubble_fraction, stage_layers,
+};
+pub use cache::{CacheShape, WindowBytes};
 pub use dtype::{KvDtype, WeightDtype};
+pub use json_text::MAX_CONFIG_BYTES;
+pub use kinds::{LayerKind, LayerWeights, MixerKind, MlpKind, Part, PartSum, WeightSum};
+pub use known::KnownModel;
+pub use quantization::QuantizationFacts;
+pub use report::{CacheRow, ModelReport, NamedBytes, Refused, ReportChoices, Splits};
+pub use totals::Totals;
 
-/// A decoder architecture whose parameter and KV arithmetic is exact here.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Architecture {
-    /// Llama 2, 3, 3.1, 3.3 and everything of the same shape.
-    Llama,
-    /// Mistral without a sliding window.
-    Mistral,
-    /// Qwen2 and Qwen2.5.
-    Qwen2,
-    /// Qwen3 dense.
-    Qwen3,
-    /// Phi-3, Phi-3.5-mini and Phi-4.
-    Phi3,
-    /// Mixtral: every layer routed.
-    Mixtral,
-    /// Qwen1.5-MoE and Qwen2-MoE: routed layers with a shared expert.
-    Qwen2Moe,
-    /// Qwen3-MoE.
-    Qwen3Moe,
-}
-
-impl Architecture {
-    /// Every supported architecture.
-    pub const ALL: [Self; 8] = [
-        Self::Llama,
-        Self::Mistral,
-        Self::Qwen2,
-        Self::Qwen3,
-        Self::Phi3,
-        Self::Mixtral,
-        Self::Qwen2Moe,
-        Self::Qwen3Moe,
-    ];
-
-    /// The `model_type` in config.json.
-    #[must_use]
-    pub const fn model_type(self) -> &'static str {
-        match self {
-            Self::Llama => "llama",
-            Self::Mistral => "mistral",
-            Self::Qwen2 => "qwen2",
-            Self::Qwen3 => "qwen3",
-            Self::Phi3 => "phi3",
-            Self::Mixtral => "mixtral",
-            Self::Qwen2Moe => "qwen2_moe",
-            Self::Qwen3Moe => "qwen3_moe",
-        }
-    }
-
-    /// The architecture of this `model_type`.
-    #[must_use]
-    pub fn from_model_type(model_type: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|a| a.model_type() == model_type)
-    }
-}
+use crate::violation::FieldViolation;
 
 /// The routed part of a mixture of experts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -122,6 +95,7 @@ const DENSE_SMALL_PARAMS: u64 = 15_000_000_000;
 
 /// Facts of one model.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(from = "stored::StoredFacts")]
 pub struct ModelFacts {
     /// Architecture family.
     pub architecture: Architecture,
@@ -131,11 +105,11 @@ pub struct ModelFacts {
     pub hidden: u32,
     /// Query heads.
     pub heads: u32,
-    /// Key/value heads.
+    /// Key/value heads of the first layer that has any; 1 for a latent.
     pub kv_heads: u32,
-    /// Width of one head; not always hidden / heads.
+    /// Width of one head of that layer; not always hidden / heads.
     pub head_dim: u32,
-    /// Hidden width of the dense MLP.
+    /// Hidden width of the first dense MLP; 0 where there is none.
     pub intermediate: u32,
     /// Vocabulary size.
     pub vocab: u32,
@@ -145,7 +119,7 @@ pub struct ModelFacts {
     pub moe: Option<MoeFacts>,
     /// Longest context that the model was made for.
     pub max_position: u32,
-    /// All parameters.
+    /// All parameters of the language model.
     pub params_total: u64,
     /// Parameters that one token touches.
     pub params_active: u64,
@@ -153,8 +127,26 @@ pub struct ModelFacts {
     pub native_weight_dtype: WeightDtype,
     /// Weights that share one scale; splits may not cut through a group.
     pub quantization_group: Option<u32>,
+    /// Format of everything that is not quantized.
+    pub base_dtype: WeightDtype,
+    /// How the quantized part is stored, for quantized checkpoints.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub quantization: Option<QuantizationFacts>,
+    /// Kinds of layers, each with its count.
+    pub kinds: Vec<LayerKind>,
+    /// Kind of each layer in order, as an index into `kinds`; empty when there is one kind.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub order: Vec<u16>,
+    /// Parameters and stored bytes by part.
+    pub parts: Vec<PartSum>,
+    /// Sums over the kinds, for predictions.
+    #[serde(skip_serializing)]
+    pub totals: Totals,
     /// For every number above, the field of config.json (or rule) that it came from.
     pub sources: BTreeMap<String, String>,
+    /// What a reader should know that is no error: defaults used, parts not counted.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<FieldViolation>,
 }
 
 impl ModelFacts {
@@ -178,90 +170,36 @@ impl ModelFacts {
             | WeightDtype::Fp16
             | WeightDtype::Fp8
             | WeightDtype::Int8
-            | WeightDtype::Int4 => choice,
+            | WeightDtype::Int4
+            | WeightDtype::Mxfp4
+            | WeightDtype::Nvfp4 => choice,
         }
     }
 
-    /// Whether the model can be split over `tp` shards.
-    ///
-    /// # Errors
-    /// The reason, naming the numbers, when it cannot.
-    pub fn legal_tp(&self, tp: u32) -> Result<(), String> {
-        if tp == 0 {
-            return Err("tp must be at least 1".to_owned());
-        }
-        let divides = |what: &str, n: u32| {
-            n.is_multiple_of(tp)
-                .then_some(())
-                .ok_or_else(|| format!("tp={tp} does not divide {what} ({n})"))
-        };
-        divides("the query heads", self.heads)?;
-        if !self.kv_heads.is_multiple_of(tp) && !tp.is_multiple_of(self.kv_heads) {
-            return Err(format!(
-                "tp={tp} neither divides the {} key/value heads nor is a multiple of them",
-                self.kv_heads
-            ));
-        }
-        // The engine pads the vocabulary to a multiple of 64 before it splits it.
-        divides("the padded vocabulary", self.vocab.next_multiple_of(64))?;
-        let group = self.quantization_group.unwrap_or(1);
-        for width in self.mlp_widths().into_iter().flatten() {
-            divides("an MLP width", width)?;
-            if !(width / tp).is_multiple_of(group) {
-                return Err(format!(
-                    "tp={tp} cuts through a quantization group: width {width} / {tp} is not a multiple of {group}"
-                ));
+    /// Adds the rule behind every number that is computed from others.
+    fn with_rules(mut self) -> Self {
+        let caches = match self.kinds.iter().find(|k| k.kv_heads > 0).map(|k| k.mixer) {
+            Some(MixerKind::Latent | MixerKind::SparseLatent) => {
+                "layers × (kv_lora_rank + qk_rope_head_dim) × bytes"
             }
-        }
-        Ok(())
-    }
-
-    /// Whether the model can be cut into `pp` stages.
-    ///
-    /// # Errors
-    /// The reason, naming the numbers, when it cannot.
-    pub fn legal_pp(&self, pp: u32) -> Result<(), String> {
-        if pp == 0 || pp > self.layers {
-            return Err(format!(
-                "pp={pp} must be between 1 and the {} layers",
-                self.layers
-            ));
-        }
-        Ok(())
-    }
-
-    /// Whether experts can be spread over `ep` shards of a tensor-parallel group of `tp`.
-    ///
-    /// # Errors
-    /// The reason, naming the numbers, when they cannot.
-    pub fn legal_ep(&self, ep: u32, tp: u32) -> Result<(), String> {
-        let Some(moe) = self.moe else {
-            let dense = || format!("ep={ep} needs a mixture of experts; this model is dense");
-            return (ep == 1).then_some(()).ok_or_else(dense);
+            Some(_) => "layers that cache × 2 × kv_heads × head_dim × bytes",
+            None => "no layer caches",
         };
-        if ep != 1 && ep != tp {
-            return Err(format!(
-                "ep={ep} must be 1 or equal to tp={tp}: the engine spreads experts over the whole group"
-            ));
+        let rules = [
+            (
+                "params_total",
+                "sum of the parts, each the sizes of its matrices",
+            ),
+            (
+                "params_active",
+                "params_total with experts_per_token of the experts",
+            ),
+            ("weight_bytes", "each matrix in its format, scales included"),
+            ("kv_bytes_per_token", caches),
+        ];
+        for (fact, rule) in rules {
+            self.sources.insert(fact.to_owned(), rule.to_owned());
         }
-        if ep > moe.experts {
-            return Err(format!("ep={ep} exceeds the {} experts", moe.experts));
-        }
-        Ok(())
-    }
-
-    /// Widths that tensor parallelism splits: dense MLP where a dense layer exists, experts.
-    fn mlp_widths(&self) -> [Option<u32>; 3] {
-        match self.moe {
-            None => [Some(self.intermediate), None, None],
-            Some(moe) => {
-                let dense = (moe.sparse_layers < self.layers).then_some(self.intermediate);
-                [
-                    Some(moe.expert_intermediate),
-                    moe.shared_intermediate,
-                    dense,
-                ]
-            }
-        }
+        self
     }
 }

@@ -1,6 +1,6 @@
 //! A model as the simulator sees it: `koi_core`'s facts, regrouped into what a step passes through.
 
-use koi_core::model::{ModelFacts, WeightDtype};
+use koi_core::model::{KvDtype, ModelFacts, WeightDtype};
 use koi_core::violation::FieldViolation;
 
 /// Number format of the weights.
@@ -97,7 +97,8 @@ impl SimModel {
         let experts = facts.moe.map(|moe| Experts {
             count: moe.experts,
             per_token: moe.experts_per_token.min(moe.experts),
-            params_each: 3.0 * f64::from(facts.hidden) * f64::from(moe.expert_intermediate),
+            params_each: facts.totals.expert_params
+                / (f64::from(moe.experts) * f64::from(moe.sparse_layers.max(1))),
             layers: moe.sparse_layers,
         });
         let routed = experts.map_or(0.0, |e| e.params(e.count));
@@ -107,7 +108,8 @@ impl SimModel {
             layers: facts.layers,
             heads: facts.heads,
             kv_heads: facts.kv_heads,
-            kv_values_per_layer: 2 * facts.kv_heads * facts.head_dim,
+            kv_values_per_layer: (facts.kv_bytes_per_token(KvDtype::Bf16)
+                / (2.0 * f64::from(facts.layers.max(1)))) as u32,
             attention_width: facts.heads * facts.head_dim,
             dense_params: facts.linear_params(false) as f64 - routed + head_params,
             embedding_params: if facts.tied_embeddings {
@@ -148,7 +150,7 @@ const fn precision_of(dtype: WeightDtype) -> Precision {
         WeightDtype::Fp32 => Precision::Float32,
         WeightDtype::Auto | WeightDtype::Bf16 | WeightDtype::Fp16 => Precision::Half,
         WeightDtype::Fp8 | WeightDtype::Int8 => Precision::Eight,
-        WeightDtype::Int4 => Precision::Four,
+        WeightDtype::Int4 | WeightDtype::Mxfp4 | WeightDtype::Nvfp4 => Precision::Four,
     }
 }
 

@@ -124,7 +124,9 @@ impl GpuType {
             | WeightDtype::Bf16
             | WeightDtype::Fp16
             | WeightDtype::Int8
-            | WeightDtype::Int4 => peaks.bf16,
+            | WeightDtype::Int4
+            | WeightDtype::Mxfp4
+            | WeightDtype::Nvfp4 => peaks.bf16,
         }
     }
 }

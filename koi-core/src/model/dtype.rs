@@ -22,6 +22,10 @@ pub enum WeightDtype {
     Int8,
     /// 4-bit integer with group scales and zero points.
     Int4,
+    /// 4-bit float in groups of 32 that share a power of two.
+    Mxfp4,
+    /// 4-bit float in groups of 16 that share an 8-bit float.
+    Nvfp4,
 }
 
 /// Group size assumed for integer formats; the common choice of AWQ and GPTQ checkpoints.
@@ -29,7 +33,7 @@ const INTEGER_GROUP: f64 = 128.0;
 
 impl WeightDtype {
     /// Every format.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 9] = [
         Self::Auto,
         Self::Fp32,
         Self::Bf16,
@@ -37,6 +41,8 @@ impl WeightDtype {
         Self::Fp8,
         Self::Int8,
         Self::Int4,
+        Self::Mxfp4,
+        Self::Nvfp4,
     ];
 
     /// The name in the catalog.
@@ -50,6 +56,8 @@ impl WeightDtype {
             Self::Fp8 => "fp8",
             Self::Int8 => "int8",
             Self::Int4 => "int4",
+            Self::Mxfp4 => "mxfp4",
+            Self::Nvfp4 => "nvfp4",
         }
     }
 
@@ -70,6 +78,8 @@ impl WeightDtype {
             Self::Int8 => 1.0 + 2.0 / INTEGER_GROUP,
             // One 16-bit scale and one 4-bit zero point per group.
             Self::Int4 => 0.5 + 2.5 / INTEGER_GROUP,
+            Self::Mxfp4 => 0.5 + 1.0 / 32.0,
+            Self::Nvfp4 => 0.5 + 1.0 / 16.0,
         }
     }
 
@@ -78,7 +88,14 @@ impl WeightDtype {
     pub const fn activation_bytes(self) -> f64 {
         match self {
             Self::Fp32 => 4.0,
-            Self::Auto | Self::Bf16 | Self::Fp16 | Self::Fp8 | Self::Int8 | Self::Int4 => 2.0,
+            Self::Auto
+            | Self::Bf16
+            | Self::Fp16
+            | Self::Fp8
+            | Self::Int8
+            | Self::Int4
+            | Self::Mxfp4
+            | Self::Nvfp4 => 2.0,
         }
     }
 
@@ -90,7 +107,7 @@ impl WeightDtype {
             Self::Fp32 => Some(32),
             Self::Bf16 | Self::Fp16 => Some(16),
             Self::Fp8 | Self::Int8 => Some(8),
-            Self::Int4 => Some(4),
+            Self::Int4 | Self::Mxfp4 | Self::Nvfp4 => Some(4),
         }
     }
 }

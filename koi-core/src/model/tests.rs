@@ -1,5 +1,12 @@
 //! Published parameter counts, the arithmetic vectors, and refusals.
 
+mod folder;
+mod hostile;
+mod kinds;
+mod quantized;
+mod stored_rows;
+
+use super::tests_support::{read, shared};
 use super::*;
 
 const LLAMA_8B: &str = include_str!("../../../configs/models/Llama-3.1-8B.json");
@@ -84,20 +91,6 @@ fn tied_embeddings_are_counted_once() {
 }
 
 #[test]
-fn quantized_checkpoints_keep_embeddings_at_two_bytes() {
-    let fp8 = serde_json::json!({"quant_method": "fp8", "weight_block_size": [128, 128]});
-    let model = facts(&config_with("quantization_config", fp8));
-    assert_eq!(model.native_weight_dtype, WeightDtype::Fp8);
-    let linear = model.linear_params(false);
-    let expected = linear + 2 * (model.params_total - linear);
-    assert_eq!(model.weight_bytes(WeightDtype::Auto), expected);
-    let awq = serde_json::json!({"quant_method": "awq", "bits": 4, "group_size": 128});
-    let model = facts(&config_with("quantization_config", awq));
-    assert_eq!(model.native_weight_dtype, WeightDtype::Int4);
-    assert_eq!(model.quantization_group, Some(128));
-}
-
-#[test]
 fn all_problems_come_back_at_once() {
     let text = r#"{"model_type": "llama", "num_hidden_layers": 0, "hidden_size": "x",
         "num_attention_heads": 30, "num_key_value_heads": 7, "vocab_size": 1e99,
@@ -116,17 +109,6 @@ fn all_problems_come_back_at_once() {
             "{field} in {found:?}"
         );
     }
-}
-
-#[test]
-fn what_is_not_modelled_is_refused_by_name() {
-    let unsupported = refusals(&config_with("model_type", "deepseek_v3".into()));
-    assert!(unsupported[0].contains("deepseek_v3") && unsupported[0].contains("qwen3_moe"));
-    assert!(refusals(&config_with("sliding_window", 4096.into()))[0].contains("sliding_window"));
-    assert!(refusals(&config_with("vision_config", serde_json::json!({})))[0].contains("vision"));
-    assert!(refusals("[]")[0].contains("object"));
-    assert!(refusals(&" ".repeat(300_000))[0].contains("bytes"));
-    assert!(refusals(&"[".repeat(100_000))[0].contains("not JSON"));
 }
 
 #[test]
@@ -158,33 +140,32 @@ fn experts_touched_grow_with_the_batch_to_all() {
 }
 
 #[test]
-fn weights_per_gpu_add_up_when_nothing_is_replicated() {
+fn weights_per_gpu_add_up_but_for_what_is_replicated() {
     let model = facts(LLAMA_70B);
     let whole = model.weight_bytes_per_gpu(WeightDtype::Auto, 1, 1);
+    assert!((whole - 2.0 * 70_553_706_496.0).abs() < 1.0);
     let eighth = model.weight_bytes_per_gpu(WeightDtype::Auto, 8, 1);
-    assert!((whole / eighth - 8.0).abs() < 1e-9);
+    // Two norms a layer and the last one are whole on every shard.
+    let norms = 2.0 * (2.0 * 80.0 + 1.0) * 8192.0;
+    assert!((8.0 * (eighth - norms) - (whole - norms)).abs() < 1.0);
     assert!(model.weight_bytes_per_gpu(WeightDtype::Auto, 16, 1) > whole / 16.0);
 }
 
-/// Folder of shared vectors, or `None` with a loud line.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "vectors live outside the repository"
-)]
+#[test]
+fn the_fullest_stage_has_its_layers_and_one_table() {
+    let model = facts(LLAMA_8B);
+    let whole = model.weight_bytes_per_gpu(WeightDtype::Auto, 1, 1);
+    let half = model.weight_bytes_per_gpu(WeightDtype::Auto, 1, 2);
+    // Embedding and head are alike; the last stage has the last norm.
+    assert!((half - (whole + 2.0 * 4096.0) / 2.0).abs() < 1.0, "{half}");
+    let layers: Vec<u32> = (0..4).map(|s| stage_layers(30, 4, s)).collect();
+    assert_eq!(layers, [7, 8, 8, 7]);
+    assert_eq!((0..3).map(|s| stage_layers(61, 3, s)).sum::<u32>(), 61);
+}
+
 fn vector(name: &str) -> Option<serde_json::Value> {
-    let mut roots: Vec<std::path::PathBuf> = std::env::var("KOI_SHARED")
-        .map(Into::into)
-        .into_iter()
-        .collect();
-    let here = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
-    roots.extend(here.ancestors().map(|p| p.join("shared")));
-    let text = roots
-        .iter()
-        .find_map(|root| std::fs::read_to_string(root.join("vectors").join(name)).ok());
-    if text.is_none() {
-        eprintln!("SKIPPED: no shared/vectors/{name} above {}", here.display());
-    }
-    text.map(|t| serde_json::from_str(&t).unwrap())
+    let path = shared(&format!("vectors/{name}"))?;
+    Some(serde_json::from_str(&read(&path)).unwrap())
 }
 
 #[test]

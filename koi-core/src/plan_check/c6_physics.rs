@@ -47,7 +47,7 @@ impl Exam<'_> {
     fn split(&self, findings: &mut Findings) {
         let model = &self.job.spec.model.facts;
         let shape = self.rank.1.configuration.shape();
-        if let Err(reason) = model.legal_tp(shape.tp) {
+        if let Err(reason) = model.legal_split(shape.tp, shape.ep) {
             self.bad(findings, "C6-TP", &reason);
         }
         if let Err(reason) = model.legal_pp(shape.pp) {

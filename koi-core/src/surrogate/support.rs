@@ -2,7 +2,6 @@
 
 use super::{Demand, Deployment};
 use crate::job::LengthStats;
-use crate::model::{ModelFacts, WeightDtype};
 
 /// Longest request in tokens that is reasoned about; keeps every product finite.
 const MAX_TOKENS: f64 = 1e8;
@@ -15,33 +14,12 @@ pub(super) fn check(deployment: &Deployment<'_>, demand: &Demand<'_>) -> Result<
     if deployment.n_replicas == 0 {
         return Err("a deployment has at least one replica".to_owned());
     }
-    model.legal_tp(shape.tp)?;
+    model.legal_split(shape.tp, shape.ep)?;
     model.legal_pp(shape.pp)?;
     model.legal_ep(shape.ep, shape.tp)?;
-    check_dtype(model, shape.weight_dtype)?;
+    model.servable(shape.weight_dtype)?;
     check_engine_limits(deployment, demand)?;
     check_numbers(demand)
-}
-
-/// The engine quantizes 16-bit weights to fp8 on the fly, and nothing else into anything else.
-fn check_dtype(model: &ModelFacts, choice: WeightDtype) -> Result<(), String> {
-    let native = model.native_weight_dtype;
-    let is_float =
-        |d: WeightDtype| matches!(d, WeightDtype::Fp32 | WeightDtype::Bf16 | WeightDtype::Fp16);
-    let ok = match choice {
-        WeightDtype::Auto => true,
-        WeightDtype::Fp32 | WeightDtype::Bf16 | WeightDtype::Fp16 => is_float(native),
-        WeightDtype::Fp8 => is_float(native) || native == WeightDtype::Fp8,
-        WeightDtype::Int8 | WeightDtype::Int4 => native == choice,
-    };
-    if ok {
-        return Ok(());
-    }
-    Err(format!(
-        "{} weights cannot be served as {}",
-        native.name(),
-        choice.name()
-    ))
 }
 
 fn check_engine_limits(deployment: &Deployment<'_>, demand: &Demand<'_>) -> Result<(), String> {

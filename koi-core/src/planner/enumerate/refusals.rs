@@ -42,7 +42,7 @@ impl Refusals {
 
     /// A split does not fit the device memory.
     pub(super) fn memory(&mut self, key: &PoolKey, gpus: u32, memory: &MemoryBreakdown) {
-        let request = memory.needed_tokens * memory.kv_bytes_per_token;
+        let request = memory.request_bytes();
         let needed =
             memory.weights_bytes + memory.activation_bytes + memory.reserved_bytes + request;
         let missing = needed - memory.allowed_bytes;
