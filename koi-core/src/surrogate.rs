@@ -160,6 +160,9 @@ pub fn predict_as(
     demand: &Demand<'_>,
     profile: EngineProfile<'_>,
 ) -> Answer {
+    if let Err(reason) = support::check_format(deployment) {
+        return Answer::Unsupported(reason);
+    }
     match Evaluation::of(deployment, demand, profile) {
         Ok(evaluation) => Answer::Prediction(evaluation.prediction(deployment, demand)),
         Err(refusal) => refusal,

@@ -35,20 +35,22 @@ fn is_argonne(point: &Point, engine: &str) -> bool {
 
 /// Every row's left-out prediction beside what was measured, as CSV.
 pub(super) fn rows_csv(points: &[Point], held: &[Held]) -> String {
-    use std::fmt::Write as _;
     let mut out = String::from("row_id,status,reason");
     for quantity in Quantity::ALL {
         let name = quantity.name();
-        drop(write!(out, ",{name}_measured,{name},{name}_analytic,{name}_lo80,{name}_hi80"));
+        for column in ["_measured", "", "_analytic", "_lo80", "_hi80"] {
+            out.push_str(&format!(",{name}{column}"));
+        }
     }
     for feature in koi_core::surrogate::situation::FEATURES {
-        drop(write!(out, ",{feature}"));
+        out.push_str(&format!(",{feature}"));
     }
     let cell = |x: Option<f64>| x.map_or_else(String::new, |x| format!("{x:.6}"));
     for (point, held) in points.iter().zip(held) {
         let reason = point.question.as_ref().err().map_or("", String::as_str);
         let reason = reason.replace([',', '"'], " ");
-        drop(write!(out, "\n{},{:?},{reason}", point.row_id.replace(',', ";"), held.status));
+        let id = point.row_id.replace(',', ";");
+        out.push_str(&format!("\n{id},{:?},{reason}", held.status));
         for quantity in Quantity::ALL {
             let q = quantity.index();
             let said = held.mixed[q];
@@ -60,10 +62,13 @@ pub(super) fn rows_csv(points: &[Point], held: &[Held]) -> String {
                 said.map(|s| (s + low).exp()),
                 said.map(|s| (s + high).exp()),
             ];
-            values.into_iter().for_each(|v| drop(write!(out, ",{}", cell(v))));
+            for value in values {
+                out.push_str(&format!(",{}", cell(value)));
+            }
         }
-        let features = held.situation.iter().flatten();
-        features.for_each(|f| drop(write!(out, ",{f:.5}")));
+        for feature in held.situation.iter().flatten() {
+            out.push_str(&format!(",{feature:.5}"));
+        }
     }
     out.push('\n');
     out

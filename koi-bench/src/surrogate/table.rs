@@ -6,9 +6,9 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, anyhow, bail};
 use koi_core::catalog::{Catalog, GpuType};
-use koi_core::model::ModelFacts;
+use koi_core::model::{KnownModel, ModelFacts};
 use koi_core::surrogate::measured_row::{LoadKind, MeasuredRow, Question};
 
 /// Largest table that is read.
@@ -107,18 +107,31 @@ pub(super) fn read(path: &std::path::Path) -> Result<Vec<Point>> {
         .collect())
 }
 
-/// Shapes of the models that the table names.
+/// Facts of the models that are known by name.
 fn models() -> Result<BTreeMap<String, ModelFacts>> {
-    const TEXT: &str = include_str!("../../../configs/calibration/models.toml");
-    let shapes: BTreeMap<String, serde_json::Value> = toml::from_str(TEXT)?;
     let mut out = BTreeMap::new();
-    for (name, shape) in shapes {
-        // An architecture that is not modelled is left out; its rows are refused by name.
-        if let Ok(facts) = ModelFacts::from_config_json(&shape.to_string()) {
-            out.insert(name, facts);
-        }
+    for known in KnownModel::all() {
+        let facts = known
+            .facts()
+            .map_err(|e| anyhow!("{}: {} problems", known.name, e.len()))?;
+        out.insert(known.name.clone(), facts);
     }
     Ok(out)
+}
+
+/// What makes two names one model for a left-out fold: the same matrices.
+fn is_same_shape(a: &ModelFacts, b: &ModelFacts) -> bool {
+    let shape = |m: &ModelFacts| {
+        (
+            m.layers,
+            m.hidden,
+            m.heads,
+            m.kv_heads,
+            m.intermediate,
+            m.vocab,
+        )
+    };
+    shape(a) == shape(b) && a.moe == b.moe
 }
 
 struct Cells<'a> {
@@ -202,7 +215,7 @@ fn point(cells: &Cells<'_>, models: &BTreeMap<String, ModelFacts>) -> Point {
             .collect::<Vec<_>>()
             .join("|")
     };
-    let same_shape = facts.and_then(|f| models.iter().find(|(_, m)| *m == f));
+    let same_shape = facts.and_then(|f| models.iter().find(|(_, m)| is_same_shape(m, f)));
     Point {
         row_id: cells.text("row_id").to_owned(),
         source: cells.text("source").to_owned(),

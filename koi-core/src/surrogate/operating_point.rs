@@ -122,7 +122,7 @@ pub(super) struct Point {
 pub(super) struct Machine<'a> {
     pub(super) deployment: &'a Deployment<'a>,
     pub(super) profile: EngineProfile<'a>,
-    stage: StageModel,
+    stage: StageModel<'a>,
     prefill_interference: f64,
 }
 
@@ -157,7 +157,8 @@ impl<'a> Machine<'a> {
     /// The largest live batch, the rate there, and what stops it.
     pub(super) fn envelope(&self, traffic: &Traffic, memory: &MemoryBreakdown) -> Envelope {
         let shape = &self.deployment.shape;
-        let usable = memory.kv_pool_tokens * USABLE_POOL_FRACTION - traffic.shared_tokens;
+        let pool = memory.pool_tokens_at(traffic.unique_tokens);
+        let usable = pool * USABLE_POOL_FRACTION - traffic.shared_tokens;
         let by_memory = (usable / traffic.unique_tokens).max(1.0);
         let by_slots = f64::from(shape.max_num_seqs);
         let by_budget = self.live_by_budget(traffic, by_slots.min(by_memory));

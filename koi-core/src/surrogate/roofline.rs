@@ -9,7 +9,7 @@ use super::Deployment;
 use super::constants::{Constants, DeviceConstants, EngineConstants, Maker};
 use super::engine_generation::EngineGeneration;
 use crate::catalog::Link;
-use crate::model::comm_bytes_per_token;
+use crate::model::{KvDtype, ModelFacts, comm_bytes_per_token};
 
 /// Peaks that exceed the 16-bit peak by more than this are those of an 8-bit format.
 const EIGHT_BIT_SPEEDUP: f64 = 1.5;
@@ -177,7 +177,12 @@ impl Rates {
 
 /// Constants of one deployment's steps, computed once per prediction.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct StageModel {
+pub(super) struct StageModel<'a> {
+    model: &'a ModelFacts,
+    kv_dtype: KvDtype,
+    tp: u32,
+    /// Share of the layers in the largest stage.
+    stage_share: f64,
     rates: Rates,
     /// Operations per token in layers that every token goes through, on one GPU of one stage.
     dense_flops_per_token: f64,
@@ -188,7 +193,6 @@ pub(super) struct StageModel {
     expert_bytes: f64,
     /// ln(1 − k/E): how the share of untouched experts falls with every token.
     log_untouched_per_token: f64,
-    attention_flops_per_token_context: f64,
     kv_bytes_per_token: f64,
     /// Times that the cache is read in one step.
     cache_rereads: f64,
@@ -201,8 +205,8 @@ pub(super) struct StageModel {
     sequence_seconds: f64,
 }
 
-impl StageModel {
-    pub(super) fn of(deployment: &Deployment<'_>, profile: &EngineProfile<'_>) -> Self {
+impl<'a> StageModel<'a> {
+    pub(super) fn of(deployment: &Deployment<'a>, profile: &EngineProfile<'_>) -> Self {
         let Deployment { model, shape, .. } = deployment;
         let device = &profile.constants.device;
         let engine = profile.constants.engine(profile.generation);
@@ -210,10 +214,10 @@ impl StageModel {
         let dtype = model.served_dtype(shape.weight_dtype);
         let (tp, layers) = (f64::from(shape.tp), f64::from(model.layers));
         let stage_layers = f64::from(model.layers.div_ceil(shape.pp));
-        let share = stage_layers / layers / tp;
-        let experts = RoutedParams::of(deployment);
+        let stage_share = stage_layers / layers;
+        let share = stage_share / tp;
+        let experts = RoutedWeights::of(deployment);
         let vocabulary = model.vocabulary_params() as f64;
-        let heads_width = f64::from(model.heads) * f64::from(model.head_dim);
         let activation = dtype.activation_bytes();
         let stage_comm = comm_bytes_per_token(
             model.layers.div_ceil(shape.pp),
@@ -223,13 +227,16 @@ impl StageModel {
             1,
         );
         Self {
+            model,
+            kv_dtype: shape.kv_dtype,
+            tp: shape.tp,
+            stage_share,
             rates,
-            dense_flops_per_token: 2.0 * experts.dense * share,
-            dense_bytes: experts.dense * dtype.bytes_per_weight() * share,
-            expert_flops_per_token: 2.0 * experts.active * share,
-            expert_bytes: experts.all * dtype.bytes_per_weight() * share,
+            dense_flops_per_token: 2.0 * experts.dense_params * share,
+            dense_bytes: experts.dense_bytes * share,
+            expert_flops_per_token: 2.0 * experts.active_params * share,
+            expert_bytes: experts.all_bytes * share,
             log_untouched_per_token: experts.log_untouched_per_token,
-            attention_flops_per_token_context: 4.0 * stage_layers * heads_width / tp,
             kv_bytes_per_token: model.kv_bytes_per_token_per_gpu(
                 shape.kv_dtype,
                 shape.tp,
@@ -274,19 +281,24 @@ impl StageModel {
                 bytes_per_second: rates.expert_bytes,
             });
         }
+        let share = self.stage_share / f64::from(self.tp);
         cost.add_roofline(Work {
             flops: work.prefill_tokens
-                * work.prefill_context
-                * self.attention_flops_per_token_context,
+                * self.model.prefill_attention_flops(work.prefill_context)
+                * share,
             flops_per_second: rates.attention_flops,
             bytes: 0.0,
             bytes_per_second: rates.cache_bytes,
         });
-        let pairs = work.decode_seqs * work.decode_context;
+        let context = work.decode_context;
+        let read = self
+            .model
+            .kv_bytes_read_per_step(context, self.kv_dtype, self.tp)
+            * self.stage_share;
         cost.cache_seconds = cost.add_roofline(Work {
-            flops: pairs * self.attention_flops_per_token_context,
+            flops: work.decode_seqs * self.model.decode_attention_flops(context) * share,
             flops_per_second: rates.attention_flops,
-            bytes: (pairs + work.prefill_tokens) * self.kv_bytes_per_token,
+            bytes: work.decode_seqs * read + work.prefill_tokens * self.kv_bytes_per_token,
             bytes_per_second: rates.cache_bytes / self.cache_rereads,
         });
         // One row of logits per generating sequence; a chunk in flight adds at most one more.
@@ -308,35 +320,42 @@ impl StageModel {
     }
 }
 
-/// Linear parameters by whether a token is routed to them.
+/// Matrix weights by whether a token is routed to them.
 #[derive(Debug, Clone, Copy)]
-struct RoutedParams {
-    dense: f64,
-    active: f64,
-    all: f64,
+struct RoutedWeights {
+    dense_params: f64,
+    dense_bytes: f64,
+    active_params: f64,
+    all_bytes: f64,
     log_untouched_per_token: f64,
 }
 
-impl RoutedParams {
+impl RoutedWeights {
     fn of(deployment: &Deployment<'_>) -> Self {
-        let model = deployment.model;
+        let (model, choice) = (deployment.model, deployment.shape.weight_dtype);
         let used = model.linear_params(true) as f64;
-        let idle = model.linear_params(false) as f64 - used;
+        let few_bytes = model.linear_bytes_touched(choice, 1.0);
         let Some(moe) = model.moe.filter(|m| m.experts > m.experts_per_token) else {
             return Self {
-                dense: used,
-                active: 0.0,
-                all: 0.0,
+                dense_params: used,
+                dense_bytes: few_bytes,
+                active_params: 0.0,
+                all_bytes: 0.0,
                 log_untouched_per_token: 0.0,
             };
         };
         let (experts, chosen) = (f64::from(moe.experts), f64::from(moe.experts_per_token));
-        let per_expert = idle / (experts - chosen);
+        let idle_share = 1.0 - chosen / experts;
+        let idle = model.linear_params(false) as f64 - used;
+        let active_params = idle / idle_share * (1.0 - idle_share);
+        let all_bytes =
+            (model.linear_bytes_touched(choice, f64::INFINITY) - few_bytes) / idle_share;
         Self {
-            dense: used - per_expert * chosen,
-            active: per_expert * chosen,
-            all: per_expert * experts,
-            log_untouched_per_token: (-chosen / experts).ln_1p(),
+            dense_params: used - active_params,
+            dense_bytes: few_bytes - all_bytes * (1.0 - idle_share),
+            active_params,
+            all_bytes,
+            log_untouched_per_token: idle_share.ln(),
         }
     }
 }

@@ -182,11 +182,11 @@ fn in_format(
         },
     };
     let mut model = model.clone();
-    if dtype != WeightDtype::Auto {
-        model.native_weight_dtype = dtype;
-        model.quantization_group = None;
-    }
-    Ok((model, WeightDtype::Auto))
+    // Engines pad what a group does not divide; a measured split was possible.
+    model.quantization_group = None;
+    model.quantization = None;
+    let is_native = dtype == model.native_weight_dtype;
+    Ok((model, if is_native { WeightDtype::Auto } else { dtype }))
 }
 
 /// TensorRT-LLM keeps the cache in 8 bits with weights of 8 bits or fewer; other engines keep 16

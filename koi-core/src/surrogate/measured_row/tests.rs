@@ -74,7 +74,7 @@ fn formats_follow_the_row_and_the_engine() {
         ..row()
     };
     let vllm = question(&fp8);
-    assert_eq!(vllm.model.native_weight_dtype, WeightDtype::Fp8);
+    assert_eq!(vllm.shape.weight_dtype, WeightDtype::Fp8);
     assert_eq!(vllm.shape.kv_dtype, KvDtype::Auto);
     let tensorrt = question(&MeasuredRow {
         engine: "tensorrt-llm".to_owned(),
