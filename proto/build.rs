@@ -6,7 +6,15 @@ use prost::Message as _;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let files = [
-        "common", "jobs", "plans", "ticks", "beliefs", "agents", "fleet", "admin",
+        "common",
+        "jobs",
+        "plans",
+        "ticks",
+        "beliefs",
+        "agents",
+        "fleet",
+        "admin",
+        "performance",
     ]
     .map(|name| format!("koi/v1/{name}.proto"));
     for file in &files {

@@ -90,12 +90,12 @@ fn measure(cluster: &Cluster, args: &KillsArgs) -> anyhow::Result<Vec<Row>> {
             scenarios::calm(cluster)?;
             let outcome = one(cluster, scenario)?;
             say(&format!(
-                "{} {run}/{}: {} failed, {} retried, {:?}",
+                "{} {run}/{}: {} failed, {} retried, {}",
                 scenario.name(),
                 args.repeats,
                 outcome.failed,
                 outcome.retried,
-                outcome.result
+                outcome.times()
             ));
             outcomes.push(outcome);
         }

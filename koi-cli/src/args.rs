@@ -2,6 +2,8 @@
 
 mod inspect;
 mod model;
+mod perf;
+mod predict;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,6 +12,8 @@ use clap::{Args, Parser, Subcommand};
 
 pub use inspect::{InspectArgs, Inspected};
 pub use model::{ModelCommand, ShowArgs};
+pub use perf::{ImportArgs, ListArgs, PerfCommand};
+pub use predict::PredictArgs;
 
 use crate::failure::EXIT_CODES;
 use crate::load::args::LoadArgs;
@@ -172,6 +176,17 @@ pub enum Command {
     /// Facts of a model from its config.json; needs no server.
     #[command(subcommand, after_help = "Example:\n  koi model show config.json")]
     Model(ModelCommand),
+    /// What a configuration would do, from the surrogate; needs no server.
+    #[command(
+        after_help = "Example:\n  koi predict llama-3.1-70b --gpu H100 --tp 4 --isl 2000 --osl 300 --rate 3\n  koi predict config.json --gpu L40S --tp 2 --isl 1000 --osl 200 --concurrency 16 -o json\n  koi predict --batch rows.csv --out predictions.csv"
+    )]
+    Predict(Box<PredictArgs>),
+    /// Measured performance from benchmarks: import and list.
+    #[command(
+        subcommand,
+        after_help = "Example:\n  koi perf import results.json --gpu H100 --tp 2\n  koi perf sources"
+    )]
+    Perf(PerfCommand),
     /// Send requests to running jobs and time every answer; `koi load report` sums up.
     #[command(
         after_help = "Example:\n  koi load --endpoints-dir /var/lib/koi/endpoints --job chat=configs/traces/chat.csv --rate 2\n  koi load report --minutes 10"

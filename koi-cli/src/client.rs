@@ -182,6 +182,8 @@ impl Client {
         beliefs => v1::beliefs_client::BeliefsClient<Service>;
         /// Nodes.
         fleet => v1::fleet_client::FleetClient<Service>;
+        /// Measured performance from outside.
+        performance => v1::performance_client::PerformanceClient<Service>;
         /// Status of the server.
         admin => v1::admin_client::AdminClient<Service>;
     }

@@ -7,7 +7,9 @@ mod inspect_job;
 mod jobs;
 mod model;
 mod nodes;
+mod perf;
 mod plans;
+mod predict;
 mod status;
 mod submit;
 mod ticks;
@@ -23,7 +25,7 @@ use std::os::unix::process::CommandExt as _;
 use clap::CommandFactory as _;
 use koi_core::build::BUILD_ID;
 
-use crate::args::{Cli, Command, Global, InspectArgs, Inspected, TickCommand};
+use crate::args::{Cli, Command, Global, InspectArgs, Inspected, PerfCommand, TickCommand};
 use crate::client::{Client, Target};
 use crate::failure::{ExitCode, Failure};
 use crate::output::{Format, emit, print};
@@ -62,6 +64,8 @@ pub async fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Completions { shell } => completions(shell),
         Command::Version => version(&global).await,
         Command::Submit(args) => submit::run(&global, &args).await,
+        Command::Predict(args) => predict::run(global.output, &args),
+        Command::Perf(PerfCommand::Import(args)) => perf::import(&global, &args).await,
         command => Box::pin(with_server(&global, command)).await,
     }
 }
@@ -83,7 +87,11 @@ async fn with_server(global: &Global, command: Command) -> anyhow::Result<()> {
         Command::Beliefs => beliefs::beliefs(&context).await,
         Command::Mechanisms => beliefs::mechanisms(&context).await,
         Command::Endpoints { job, watch } => endpoints::run(&context, &job, watch).await,
-        Command::Up(_)
+        Command::Perf(PerfCommand::Sources) => perf::sources(&context).await,
+        Command::Perf(PerfCommand::List(args)) => perf::list(&context, &args).await,
+        Command::Perf(PerfCommand::Import(_))
+        | Command::Predict(_)
+        | Command::Up(_)
         | Command::Down
         | Command::Load(_)
         | Command::Bench { .. }

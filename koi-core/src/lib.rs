@@ -19,6 +19,7 @@ pub mod ladder;
 pub mod lifecycle;
 pub mod model;
 pub mod params;
+pub mod performance;
 pub mod placement;
 pub mod plan;
 pub mod plan_check;

@@ -27,7 +27,9 @@ impl Violations {
     /// Adds all problems of another input under a prefix.
     pub fn extend(&mut self, prefix: &str, other: Vec<FieldViolation>) {
         self.0.extend(other.into_iter().map(|v| FieldViolation {
-            field: if v.field.is_empty() {
+            field: if prefix.is_empty() {
+                v.field
+            } else if v.field.is_empty() {
                 prefix.to_owned()
             } else {
                 format!("{prefix}.{}", v.field)

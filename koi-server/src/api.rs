@@ -8,6 +8,7 @@ pub mod fleet;
 mod job_view;
 pub mod jobs;
 pub mod paging;
+pub mod performance;
 pub mod plans;
 pub mod status;
 pub mod ticks;

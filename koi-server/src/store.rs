@@ -16,6 +16,7 @@ mod host;
 mod job;
 mod ladder;
 mod page;
+mod performance;
 mod plan;
 mod replica;
 mod request;
@@ -36,6 +37,7 @@ pub use commit::TxKey;
 pub use error::{ErrorClass, Outage, Outcome, StoreError};
 pub use job::FinishedJob;
 pub use page::{MAX_PAGE, Page, PageRequest};
+pub use performance::{ImportCounts, ImportedRow, PerformanceFilter, PerformanceSource};
 pub use state::{LoadedState, Quarantined};
 pub use token::{NewToken, TokenRecord};
 

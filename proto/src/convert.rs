@@ -4,4 +4,5 @@
 pub mod agents;
 pub mod environment;
 pub mod job;
+pub mod performance;
 pub mod telemetry;

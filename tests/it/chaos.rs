@@ -1,11 +1,13 @@
-//! Whole clusters of real processes: SIGKILL to every part under load, changes by plan, and what a
-//! stranger does to `koi up`.
+//! Whole clusters of real processes: SIGKILL to every part under load, changes by plan, what a
+//! stranger does to `koi up`, and what a hostile client sends.
 //!
 //! The kills are measured by `koi-bench kills`, once for all tests here, on two hosts with simulated
 //! devices; the same command measures three times each on the demo fleet. Needs the programs:
 //! `scripts/test.sh` builds them first.
 
+mod hostile;
 mod kills;
+mod koi;
 mod stranger;
 
 use std::path::PathBuf;

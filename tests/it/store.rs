@@ -3,6 +3,7 @@
 mod conformance;
 mod faults;
 mod history;
+mod performance;
 mod private_cluster;
 mod programs;
 mod records;

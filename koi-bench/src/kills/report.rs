@@ -19,6 +19,17 @@ pub(super) struct Outcome {
     pub(super) result: Result<Vec<Figure>, String>,
 }
 
+impl Outcome {
+    /// The times in words, or what went wrong.
+    pub(super) fn times(&self) -> String {
+        let line = |f: &Figure| format!("{} {:.2} s", f.name, f.seconds);
+        match &self.result {
+            Ok(figures) => figures.iter().map(line).collect::<Vec<_>>().join(", "),
+            Err(problem) => problem.clone(),
+        }
+    }
+}
+
 /// All runs of a scenario.
 #[derive(Debug, Serialize)]
 pub(crate) struct Row {

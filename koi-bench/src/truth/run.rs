@@ -1,4 +1,4 @@
-//! Runs the scenarios on several threads and asks the surrogate about the same workloads.
+//! Runs the configurations of every job on several threads and asks the surrogate about the same workloads.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,8 +10,9 @@ use koi_sim::truth::Truth;
 use koi_sim::workload::Planned;
 
 use super::Quantity;
-use super::scenario::{Scenario, told};
+use super::scenario::{Case, Scenario, told};
 use super::simulate::{at_rate, open_loop, requests, saturated, span_s};
+use crate::statistics::median;
 
 /// Capacity runs have this many times the requests.
 const CAPACITY_FACTOR: usize = 4;
@@ -22,10 +23,16 @@ const MIN_CAPACITY_REQUESTS: usize = 1_536;
 /// most of it is steady.
 const STEADY_FACTOR: f64 = 3.0;
 
+/// Configurations that would be busier than this at a rate are left out: what they queue says more
+/// about the length of the run than about them.
+const MAX_LOAD: f64 = 0.9;
+
 /// One comparison.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Sample {
     pub(super) environment: &'static str,
+    /// Job and load level: configurations are ranked within it.
+    pub(super) group: (usize, usize),
     pub(super) quantity: Quantity,
     /// Absent when the surrogate takes the engine for saturated.
     pub(super) predicted: Option<f64>,
@@ -44,9 +51,9 @@ pub(super) struct Outcome {
     pub(super) n_unmeasured: usize,
 }
 
-/// Runs every scenario.
+/// Runs every configuration of every job.
 pub(super) fn all(
-    scenarios: &[Scenario<'_>],
+    cases: &[Case<'_>],
     n_requests: usize,
     loads: &[f64],
     threads: Option<usize>,
@@ -60,10 +67,10 @@ pub(super) fn all(
             scope.spawn(|| {
                 loop {
                     let index = next.fetch_add(1, Ordering::Relaxed);
-                    let Some(scenario) = scenarios.get(index) else {
+                    let Some(case) = cases.get(index) else {
                         return;
                     };
-                    let result = one(scenario, n_requests, loads);
+                    let result = one(index, case, n_requests, loads);
                     let mut results = results.lock().unwrap_or_else(|e| e.into_inner());
                     results.push((index, result));
                 }
@@ -79,68 +86,93 @@ pub(super) fn all(
     Ok(outcome)
 }
 
-/// Whether the engine started, whether the surrogate said so, and the comparisons.
-struct Ran {
-    started: bool,
-    said_to_fit: bool,
-    samples: Vec<Sample>,
-    n_unmeasured: usize,
-}
-
 impl Outcome {
-    fn add(&mut self, ran: Ran) {
-        self.n_run += usize::from(ran.started && ran.said_to_fit);
-        self.n_unfit += usize::from(!ran.started);
-        self.n_fit_differs += usize::from(ran.started != ran.said_to_fit);
-        self.n_unmeasured += ran.n_unmeasured;
-        self.samples.extend(ran.samples);
+    fn add(&mut self, other: Self) {
+        self.n_run += other.n_run;
+        self.n_unfit += other.n_unfit;
+        self.n_fit_differs += other.n_fit_differs;
+        self.n_unmeasured += other.n_unmeasured;
+        self.samples.extend(other.samples);
     }
 }
 
-fn one(scenario: &Scenario<'_>, n_requests: usize, loads: &[f64]) -> anyhow::Result<Ran> {
+/// A configuration that starts, and its true capacity.
+struct Runs<'a, 'm> {
+    scenario: &'a Scenario<'m>,
+    engine: (EngineConfig, Truth),
+    capacity_rps: f64,
+    sequences: f64,
+}
+
+fn one(index: usize, case: &Case<'_>, n_requests: usize, loads: &[f64]) -> anyhow::Result<Outcome> {
+    let mut outcome = Outcome::default();
+    let mut running = Vec::new();
+    for scenario in &case.scenarios {
+        running.extend(at_capacity(index, scenario, n_requests, &mut outcome)?);
+    }
+    let capacities: Vec<f64> = running.iter().map(|r| r.capacity_rps).collect();
+    let Some(middle) = median(&capacities) else {
+        return Ok(outcome);
+    };
+    for (i, load) in loads.iter().enumerate() {
+        let rate = load * middle;
+        for runs in running.iter().filter(|r| rate < MAX_LOAD * r.capacity_rps) {
+            let seed = runs.scenario.seed ^ ((i as u64 + 1) << 40);
+            let steady = STEADY_FACTOR * rate / runs.capacity_rps * runs.sequences;
+            let workload = at_rate(&runs.scenario.workload, rate);
+            let planned = requests(&workload, seed, n_requests.max(steady as usize));
+            match at_load((index, i + 1), runs, &planned)? {
+                Some(samples) => outcome.samples.extend(samples),
+                None => outcome.n_unmeasured += 1,
+            }
+        }
+    }
+    Ok(outcome)
+}
+
+/// Runs a configuration full; `None` where it does not start, or the surrogate says so.
+fn at_capacity<'a, 'm>(
+    index: usize,
+    scenario: &'a Scenario<'m>,
+    n_requests: usize,
+    outcome: &mut Outcome,
+) -> anyhow::Result<Option<Runs<'a, 'm>>> {
     let n_capacity = (CAPACITY_FACTOR * n_requests).max(MIN_CAPACITY_REQUESTS);
     let full = requests(&scenario.workload, scenario.seed, n_capacity);
     let workload = told(&full, 0.0);
-    let full_prediction = ask(scenario, &workload, 0.0);
-    let mut ran = Ran {
-        started: false,
-        said_to_fit: full_prediction.is_some(),
-        samples: Vec::new(),
-        n_unmeasured: 0,
+    let prediction = ask(scenario, &workload, 0.0);
+    let engine = scenario.engine()?;
+    outcome.n_fit_differs += usize::from(engine.is_some() != prediction.is_some());
+    outcome.n_unfit += usize::from(engine.is_none());
+    let (Some(engine), Some(prediction)) = (engine, prediction) else {
+        return Ok(None);
     };
-    let Some((config, truth)) = scenario.engine()? else {
-        return Ok(ran);
+    outcome.n_run += 1;
+    let Some(capacity) = saturated(&engine.0, &engine.1, &full)? else {
+        outcome.n_unmeasured += 1;
+        return Ok(None);
     };
-    ran.started = true;
-    let (Some(prediction), Some(capacity)) = (full_prediction, saturated(&config, &truth, &full)?)
-    else {
-        return Ok(ran);
-    };
-    ran.samples.push(scenario.sample(
+    outcome.samples.push(scenario.sample(
+        (index, 0),
         Quantity::Throughput,
         Some(prediction.max_tokens_per_sec),
         capacity.tokens_per_second,
     ));
-    for (i, load) in loads.iter().enumerate() {
-        let rate = load * capacity.tokens_per_second / workload.osl.mean;
-        let seed = scenario.seed ^ ((i as u64 + 1) << 40);
-        let steady = (STEADY_FACTOR * load * capacity.sequences) as usize;
-        let workload = at_rate(&scenario.workload, rate);
-        let planned = requests(&workload, seed, n_requests.max(steady));
-        match at_load(scenario, (&config, &truth), &planned)? {
-            Some(samples) => ran.samples.extend(samples),
-            None => ran.n_unmeasured += 1,
-        }
-    }
-    Ok(ran)
+    Ok(Some(Runs {
+        scenario,
+        engine,
+        capacity_rps: capacity.tokens_per_second / workload.osl.mean,
+        sequences: capacity.sequences,
+    }))
 }
 
 /// Runs one load level; `None` when nothing could be measured.
 fn at_load(
-    scenario: &Scenario<'_>,
-    (config, truth): (&EngineConfig, &Truth),
+    group: (usize, usize),
+    runs: &Runs<'_, '_>,
     planned: &[Planned],
 ) -> anyhow::Result<Option<[Sample; 2]>> {
+    let (scenario, (config, truth)) = (runs.scenario, &runs.engine);
     let span = span_s(planned);
     let Some(observed) = open_loop(config, truth, planned)?.filter(|_| span > 0.0) else {
         return Ok(None);
@@ -151,11 +183,13 @@ fn at_load(
     let said = |of: fn(&Prediction) -> Option<f64>| prediction.as_ref().and_then(of);
     Ok(Some([
         scenario.sample(
+            group,
             Quantity::TpotMean,
             said(|p| p.tpot_mean_ms),
             observed.tpot_mean_ms,
         ),
         scenario.sample(
+            group,
             Quantity::TtftMean,
             said(|p| p.ttft_mean_ms),
             observed.ttft_mean_ms,
@@ -188,9 +222,16 @@ fn ask(scenario: &Scenario<'_>, workload: &JobWorkload, rate: f64) -> Option<Pre
 }
 
 impl Scenario<'_> {
-    fn sample(&self, quantity: Quantity, predicted: Option<f64>, truth: f64) -> Sample {
+    fn sample(
+        &self,
+        group: (usize, usize),
+        quantity: Quantity,
+        predicted: Option<f64>,
+        truth: f64,
+    ) -> Sample {
         Sample {
             environment: self.environment,
+            group,
             quantity,
             predicted,
             truth,

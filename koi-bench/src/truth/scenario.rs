@@ -1,4 +1,5 @@
-//! The grid of scenarios: environments, models, tensor widths and mixes, and the engine of each.
+//! Jobs and what each could run: drawn models and mixes per environment, every combination of tensor
+//! width and engine settings for each, and the engine of each combination.
 
 use anyhow::Context as _;
 use koi_core::catalog::{Catalog, GpuType};
@@ -8,6 +9,7 @@ use koi_core::model::ModelFacts;
 use koi_sim::engine::EngineConfig;
 use koi_sim::memory::{Sharding, kv_bytes_per_token, overhead_bytes, weight_bytes_per_device};
 use koi_sim::model::SimModel;
+use koi_sim::rng::digest;
 use koi_sim::truth::{Switches, Truth, TruthInput};
 use koi_sim::workload::{Arrivals, Lengths, Planned, Workload};
 
@@ -58,6 +60,10 @@ const MIXES: [(&str, f64, f64); 4] = [
     ("story", 200.0, 800.0),
 ];
 const TENSOR_WIDTHS: [u32; 4] = [1, 2, 4, 8];
+const MAX_NUM_SEQS: [u32; 2] = [48, 256];
+const MAX_NUM_BATCHED_TOKENS: [u32; 2] = [2_048, 8_192];
+/// Fewer configurations than this make no rank correlation.
+pub(super) const MIN_CONFIGURATIONS: usize = 8;
 const LONGEST: u32 = 16_384;
 /// Spread of the logarithm of lengths, about that of the shipped traces.
 const LOG_SPREAD: f64 = 0.6;
@@ -102,34 +108,78 @@ pub(super) struct Scenario<'a> {
     pub(super) seed: u64,
 }
 
-/// Every combination, whether it fits or not.
-pub(super) fn grid(models: &[Model], seed: u64) -> anyhow::Result<Vec<Scenario<'_>>> {
-    let mut scenarios = Vec::new();
+/// One job in one environment: the same requests for every configuration.
+pub(super) struct Case<'a> {
+    /// Configurations, whether they fit or not.
+    pub(super) scenarios: Vec<Scenario<'a>>,
+}
+
+/// Jobs per environment, drawn by seed from all models and mixes of which enough configurations start.
+pub(super) fn cases(models: &[Model], n_jobs: usize, seed: u64) -> anyhow::Result<Vec<Case<'_>>> {
+    let mut cases = Vec::new();
     for environment in ENVIRONMENTS {
         let id = environment.rsplit('/').next().unwrap_or(environment);
         let gpu = Catalog::embedded()
             .gpu_type(id)
             .with_context(|| format!("the catalog has no {id}"))?;
+        let mut drawn: Vec<(u64, Case<'_>)> = Vec::new();
         for model in models {
-            for tp in TENSOR_WIDTHS {
-                for (_, prompt, answer) in MIXES {
+            for (mix, prompt, answer) in MIXES {
+                let name = format!("{seed}/{environment}/{}/{mix}", model.name);
+                let lot = digest(name.as_bytes());
+                let case = case((environment, gpu), model, workload(prompt, answer), lot);
+                if case.n_starting()? >= MIN_CONFIGURATIONS {
+                    drawn.push((lot, case));
+                }
+            }
+        }
+        drawn.sort_by_key(|(lot, _)| *lot);
+        cases.extend(drawn.into_iter().take(n_jobs).map(|(_, case)| case));
+    }
+    Ok(cases)
+}
+
+fn case<'a>(
+    (environment, gpu): (&'static str, &'a GpuType),
+    model: &'a Model,
+    workload: Workload,
+    seed: u64,
+) -> Case<'a> {
+    let mut scenarios = Vec::new();
+    for tp in TENSOR_WIDTHS {
+        for max_num_seqs in MAX_NUM_SEQS {
+            for max_num_batched_tokens in MAX_NUM_BATCHED_TOKENS {
+                for enforce_eager in [false, true] {
                     scenarios.push(Scenario {
                         environment,
                         gpu,
                         model,
                         shape: EngineShape {
                             tp,
+                            max_num_seqs,
+                            max_num_batched_tokens,
+                            enforce_eager,
                             max_model_len: Some(LONGEST.min(model.facts.max_position)),
                             ..EngineShape::default()
                         },
-                        workload: workload(prompt, answer),
-                        seed: seed.wrapping_mul(1_000_003) + scenarios.len() as u64,
+                        workload,
+                        seed,
                     });
                 }
             }
         }
     }
-    Ok(scenarios)
+    Case { scenarios }
+}
+
+impl Case<'_> {
+    fn n_starting(&self) -> anyhow::Result<usize> {
+        let mut n = 0;
+        for scenario in &self.scenarios {
+            n += usize::from(scenario.engine()?.is_some());
+        }
+        Ok(n)
+    }
 }
 
 fn workload(prompt: f64, answer: f64) -> Workload {

@@ -12,7 +12,7 @@ use super::binaries;
 use super::cluster::Cluster;
 use super::process::{Process, command_line, of_cluster, wait_gone};
 use super::state::{Role, UpState};
-use super::supervise::{in_cluster, into_log, log_of};
+use super::supervise::{in_cluster, into_log, log_of, reap};
 use crate::failure::{ExitCode, Failure};
 use crate::output::{escape, print};
 use crate::paths::DataDir;
@@ -30,6 +30,8 @@ pub(super) async fn supervised(cluster: &Cluster) -> anyhow::Result<()> {
     let state = cluster.state();
     let left = stop_all(&cluster.data, &state, &|line| cluster.events.say(line)).await;
     cluster.join().await;
+    // Shims and engines ended after the last regular look.
+    reap(cluster);
     finish(&cluster.data, &left)
 }
 

@@ -175,7 +175,7 @@ pub(super) fn adopt_orphans(cluster: &Arc<Cluster>) {
 }
 
 /// Waits for ended children that nobody else waits for.
-fn reap(cluster: &Cluster) {
+pub(super) fn reap(cluster: &Cluster) {
     let own: Vec<u32> = cluster
         .state()
         .children

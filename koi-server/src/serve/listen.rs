@@ -14,6 +14,7 @@ use crate::api::admin::AdminApi;
 use crate::api::beliefs::BeliefsApi;
 use crate::api::fleet::FleetApi;
 use crate::api::jobs::JobsApi;
+use crate::api::performance::PerformanceApi;
 use crate::api::plans::PlansApi;
 use crate::api::ticks::TicksApi;
 use crate::config::ServerConfig;
@@ -103,6 +104,10 @@ fn routes(parts: &Parts) -> tonic::service::Routes {
         tokens: tokens.clone(),
         ticks: ticks.clone(),
     };
+    let performance = PerformanceApi {
+        store: store.clone(),
+        tokens: tokens.clone(),
+    };
     let beliefs = BeliefsApi {
         core: core.clone(),
         store: store.clone(),
@@ -123,6 +128,10 @@ fn routes(parts: &Parts) -> tonic::service::Routes {
     };
     tonic::service::Routes::new(
         v1::jobs_server::JobsServer::new(jobs_api(parts))
+            .max_decoding_message_size(MAX_MESSAGE_BYTES),
+    )
+    .add_service(
+        v1::performance_server::PerformanceServer::new(performance)
             .max_decoding_message_size(MAX_MESSAGE_BYTES),
     )
     .add_service(v1::plans_server::PlansServer::new(plans))

@@ -91,6 +91,13 @@ impl Question {
         ]
     }
 
+    /// Every mediator and outcome that the analytic member predicts for the row, or its refusal.
+    #[must_use]
+    pub fn predict(&self, gpu: &GpuType, profile: EngineProfile<'_>) -> Answer {
+        let slo = Self::slo();
+        crate::surrogate::predict_as(&self.deployment(gpu), &self.demand(&slo), profile)
+    }
+
     fn deployment<'a>(&'a self, gpu: &'a GpuType) -> Deployment<'a> {
         Deployment {
             model: &self.model,

@@ -1,0 +1,129 @@
+//! CSV with a header: cells by column name, numbers that are absent or refused but never guessed.
+
+use std::collections::BTreeMap;
+
+use crate::violation::{FieldViolation, Violations};
+
+/// A parsed table: column places and the records with their line numbers.
+pub(super) struct Table {
+    columns: BTreeMap<String, usize>,
+    records: Vec<(u64, csv::StringRecord)>,
+}
+
+fn file_problem(message: impl Into<String>) -> Vec<FieldViolation> {
+    vec![FieldViolation {
+        field: "file".to_owned(),
+        message: message.into(),
+    }]
+}
+
+impl Table {
+    /// Reads a table that must have these columns.
+    pub(super) fn read(text: &str, required: &[&str]) -> Result<Self, Vec<FieldViolation>> {
+        let text = text.trim_start_matches('\u{feff}');
+        let mut reader = csv::ReaderBuilder::new()
+            .flexible(true)
+            .trim(csv::Trim::All)
+            .from_reader(text.as_bytes());
+        let header = reader
+            .headers()
+            .map_err(|e| file_problem(format!("its header cannot be read: {e}")))?;
+        let columns: BTreeMap<String, usize> = header.iter().map(str::to_owned).zip(0..).collect();
+        let missing: Vec<&str> = required
+            .iter()
+            .copied()
+            .filter(|c| !columns.contains_key(*c))
+            .collect();
+        if !missing.is_empty() {
+            return Err(file_problem(format!(
+                "lacks the columns {}",
+                missing.join(", ")
+            )));
+        }
+        let mut records = Vec::new();
+        for record in reader.records() {
+            let record = record.map_err(|e| file_problem(format!("is not CSV: {e}")))?;
+            let line = record.position().map_or(0, csv::Position::line);
+            records.push((line, record));
+        }
+        Ok(Self { columns, records })
+    }
+
+    /// Every record, as cells.
+    pub(super) fn records(&self) -> impl Iterator<Item = Cells<'_>> {
+        self.records.iter().map(|(line, record)| Cells {
+            columns: &self.columns,
+            record,
+            line: *line,
+            problems: Violations::default(),
+        })
+    }
+}
+
+/// The cells of one record; problems are collected while they are read.
+pub(super) struct Cells<'a> {
+    columns: &'a BTreeMap<String, usize>,
+    record: &'a csv::StringRecord,
+    line: u64,
+    problems: Violations,
+}
+
+impl<'a> Cells<'a> {
+    /// Where the record stands.
+    pub(super) fn place(&self) -> String {
+        format!("line {}", self.line)
+    }
+
+    /// The text of a cell; empty when the column or the cell is missing.
+    pub(super) fn text(&self, column: &str) -> &'a str {
+        let index = self.columns.get(column);
+        index.and_then(|i| self.record.get(*i)).unwrap_or_default()
+    }
+
+    /// The text of a cell that may be empty.
+    pub(super) fn optional(&self, column: &str) -> Option<String> {
+        Some(self.text(column))
+            .filter(|t| !t.is_empty())
+            .map(str::to_owned)
+    }
+
+    /// A number, if there is one.
+    pub(super) fn number(&mut self, column: &str) -> Option<f64> {
+        let text = self.text(column);
+        if text.is_empty() {
+            return None;
+        }
+        let number = text.parse::<f64>().ok().filter(|n| n.is_finite());
+        if number.is_none() {
+            self.refuse(column, format!("{:?} is not a number", shortened(text)));
+        }
+        number
+    }
+
+    /// A whole number of devices or stages, if there is one; 0 means unknown in published tables.
+    pub(super) fn width(&mut self, column: &str) -> Option<u32> {
+        let number = self.number(column)?;
+        if number == 0.0 {
+            return None;
+        }
+        if number.fract() != 0.0 || !(1.0..=f64::from(u32::MAX)).contains(&number) {
+            self.refuse(column, format!("{number} is not a whole number above 0"));
+            return None;
+        }
+        Some(number as u32)
+    }
+
+    /// Notes a problem.
+    pub(super) fn refuse(&mut self, column: &str, message: impl Into<String>) {
+        self.problems.add(column, message);
+    }
+
+    /// The row, unless something was wrong.
+    pub(super) fn finish<T>(self, row: T) -> Result<T, Vec<FieldViolation>> {
+        self.problems.finish(row)
+    }
+}
+
+fn shortened(text: &str) -> String {
+    text.chars().take(40).collect()
+}
