@@ -8,6 +8,7 @@ mod cluster;
 mod idle;
 mod kills;
 mod koi;
+mod parse;
 mod plan;
 mod report;
 mod slo;
@@ -73,6 +74,9 @@ enum Bench {
     /// Time and memory of planning and checking a plan.
     #[command(after_help = "Example:\n  koi bench plan --size 3x6 --size 50x20")]
     Plan(plan::PlanArgs),
+    /// Reading an engine's metrics page, beside the bare machine and another parser.
+    #[command(after_help = "Example:\n  koi bench parse --rounds 9 --check")]
+    Parse(parse::ParseArgs),
     /// Memory and processor time of a running cluster at rest.
     #[command(after_help = "Example:\n  koi bench idle --data-dir /tmp/koi --seconds 120")]
     Idle(idle::IdleArgs),
@@ -93,6 +97,7 @@ enum Bench {
 const LIST: &str = "\
 truth      the uncorrected surrogate against the simulated engine's truth, per environment
 plan       time and memory of planning and checking a plan
+parse      reading an engine's metrics page, against the bare machine and another parser
 idle       memory and processor time of a running cluster at rest
 agreement  the load generator's stopwatch against the server's percentiles
 surrogate  the surrogate stack against measured points, whole models or GPU types left out
@@ -138,6 +143,7 @@ fn measure(bench: &Bench, global: &Global) -> anyhow::Result<Option<Report>> {
         Bench::List | Bench::Kills(_) => return Ok(None),
         Bench::Truth(args) => truth::run(args, global)?,
         Bench::Plan(args) => plan::run(args, global)?,
+        Bench::Parse(args) => parse::run(args, global)?,
         Bench::Idle(args) => idle::run(args, global)?,
         Bench::Agreement(args) => agreement::run(args, global)?,
         Bench::Slo(args) => slo::run(args, global)?,

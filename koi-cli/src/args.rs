@@ -1,6 +1,8 @@
 //! The command line: commands, options, and an example in the help of each.
 
+mod catalog;
 mod inspect;
+mod metrics;
 mod model;
 mod perf;
 mod predict;
@@ -10,7 +12,9 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
+pub use catalog::{CatalogCheck, CatalogCommand, CatalogDiff, CatalogShow};
 pub use inspect::{InspectArgs, Inspected};
+pub use metrics::{MetricsCommand, MetricsParseArgs};
 pub use model::{ModelCommand, ShowArgs};
 pub use perf::{ImportArgs, ListArgs, PerfCommand};
 pub use predict::PredictArgs;
@@ -192,6 +196,9 @@ pub enum Command {
         after_help = "Example:\n  koi load --endpoints-dir /var/lib/koi/endpoints --job chat=configs/traces/chat.csv --rate 2\n  koi load report --minutes 10"
     )]
     Load(LoadArgs),
+    /// The closed world: knobs, flags, metric names, hardware, prices, edges; needs no server.
+    #[command(subcommand, after_help = "Example:\n  koi catalog show gpus")]
+    Catalog(CatalogCommand),
     /// Run a benchmark of koi-bench.
     #[command(disable_help_flag = true, after_help = "Example:\n  koi bench list")]
     Bench {
@@ -199,6 +206,9 @@ pub enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<std::ffi::OsString>,
     },
+    /// Read an engine's metrics page from a file.
+    #[command(subcommand, after_help = "Example:\n  koi metrics parse page.txt")]
+    Metrics(MetricsCommand),
     /// Print the completion script of a shell.
     #[command(after_help = "Example:\n  koi completions bash > /etc/bash_completion.d/koi")]
     Completions {

@@ -1,10 +1,12 @@
 //! One file per group of commands; here the dispatch and the commands that need no server.
 
 mod beliefs;
+mod catalog;
 mod endpoints;
 mod explain;
 mod inspect_job;
 mod jobs;
+mod metrics;
 mod model;
 mod nodes;
 mod perf;
@@ -61,6 +63,8 @@ pub async fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Load(args) => Box::pin(crate::load::run(&global, args)).await,
         Command::Bench { args } => bench(&global, &args),
         Command::Model(command) => model::run(global.output, &command),
+        Command::Metrics(command) => metrics::run(&global, &command),
+        Command::Catalog(command) => catalog::run(global.output, &command),
         Command::Completions { shell } => completions(shell),
         Command::Version => version(&global).await,
         Command::Submit(args) => submit::run(&global, &args).await,
@@ -96,6 +100,8 @@ async fn with_server(global: &Global, command: Command) -> anyhow::Result<()> {
         | Command::Load(_)
         | Command::Bench { .. }
         | Command::Model(_)
+        | Command::Metrics(_)
+        | Command::Catalog(_)
         | Command::Completions { .. }
         | Command::Version
         | Command::Submit(_) => unreachable!("these commands are run without a connection"),

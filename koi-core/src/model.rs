@@ -46,7 +46,7 @@ pub use json_text::MAX_CONFIG_BYTES;
 pub use kinds::{LayerKind, LayerWeights, MixerKind, MlpKind, Part, PartSum, WeightSum};
 pub use known::KnownModel;
 pub use quantization::QuantizationFacts;
-pub use report::{CacheRow, ModelReport, NamedBytes, Refused, ReportChoices, Splits};
+pub use report::{CacheRow, ModelReport, NamedBytes, Refused, Remark, ReportChoices, Splits};
 pub use totals::Totals;
 
 use crate::violation::FieldViolation;
@@ -145,7 +145,6 @@ pub struct ModelFacts {
     /// For every number above, the field of config.json (or rule) that it came from.
     pub sources: BTreeMap<String, String>,
     /// What a reader should know that is no error: defaults used, parts not counted.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<FieldViolation>,
 }
 
@@ -185,17 +184,23 @@ impl ModelFacts {
             Some(_) => "layers that cache × 2 × kv_heads × head_dim × bytes",
             None => "no layer caches",
         };
+        let active = if self.moe.is_some() {
+            "params_total with experts_per_token of the experts, embedding and head included"
+        } else {
+            "params_total: a dense model uses all of it"
+        };
         let rules = [
             (
                 "params_total",
                 "sum of the parts, each the sizes of its matrices",
             ),
-            (
-                "params_active",
-                "params_total with experts_per_token of the experts",
-            ),
+            ("params_active", active),
             ("weight_bytes", "each matrix in its format, scales included"),
             ("kv_bytes_per_token", caches),
+            (
+                "padded_vocabulary",
+                "vocab to the next multiple of 64, as engines pad it",
+            ),
         ];
         for (fact, rule) in rules {
             self.sources.insert(fact.to_owned(), rule.to_owned());

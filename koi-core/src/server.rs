@@ -12,7 +12,7 @@ mod planning;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::catalog::Catalog;
 use crate::ids::{Epoch, JobId};
@@ -56,6 +56,8 @@ pub struct ServerMachine {
     in_flight: Option<InFlight>,
     queue: VecDeque<(Ticket, Command)>,
     published: BTreeMap<JobId, EndpointSet>,
+    /// Jobs that are over and whose empty set was published for the last time.
+    retired: BTreeSet<JobId>,
     /// Version of the newest endpoint set of any job: a name may pass from one job to another.
     endpoint_version: i64,
     /// Set after a failed write: the database answers again at the next success.
@@ -84,6 +86,7 @@ impl ServerMachine {
             in_flight: None,
             queue: VecDeque::new(),
             published: BTreeMap::new(),
+            retired: BTreeSet::new(),
             endpoint_version: epoch.0.saturating_mul(ENDPOINT_VERSIONS),
             database_error: None,
             rest_until: None,
@@ -260,8 +263,15 @@ impl ServerMachine {
             let twin = self.state.job_named(job.spec.name.as_str());
             // The set of a name belongs to the live job of that name, not to one that is over.
             let is_anothers = twin.is_some_and(|t| t.id != *id);
-            if is_anothers || before.is_some_and(|b| b.endpoints == endpoints) {
+            let is_known = before.is_some_and(|b| b.endpoints == endpoints);
+            // The last word about a job is said even if it never had an endpoint.
+            let is_last_word = job.state.is_finished() && endpoints.is_empty();
+            let is_news = !is_known || (is_last_word && !self.retired.contains(id));
+            if is_anothers || !is_news {
                 continue;
+            }
+            if is_last_word {
+                self.retired.insert(*id);
             }
             self.endpoint_version = self.endpoint_version.saturating_add(1);
             let set = EndpointSet {
@@ -276,6 +286,7 @@ impl ServerMachine {
         // A job is forgotten after it finished, and a finished one has no endpoints.
         let jobs = &self.state.jobs;
         self.published.retain(|id, _| jobs.contains_key(id));
+        self.retired.retain(|id| jobs.contains_key(id));
     }
 }
 

@@ -11,6 +11,8 @@ use serde::Deserialize;
 use sha2::Sha256;
 use tonic::{Request, Status};
 
+/// Shorter secrets can be guessed; an empty one is a file that nobody filled.
+const MIN_SECRET_BYTES: usize = 16;
 /// Longest token that is looked at.
 const MAX_TOKEN_BYTES: usize = 256;
 
@@ -115,7 +117,8 @@ impl TokenTable {
         let file: TokensFile = toml::from_str(&text).map_err(|e| malformed(e.to_string()))?;
         let mut identities = BTreeMap::new();
         for row in file.token {
-            let secret = read(&relative_to(tokens_file, &row.secret_file))?;
+            let secret_file = relative_to(tokens_file, &row.secret_file);
+            let secret = sound_secret(&secret_file)?;
             let identity = match (row.role, row.host) {
                 (Role::Agent, Some(host)) => Identity::Agent { host },
                 (Role::Agent, None) => {
@@ -125,7 +128,12 @@ impl TokenTable {
                     name: row.name.unwrap_or_else(|| "operator".to_owned()),
                 },
             };
-            identities.insert(digest(&pepper, secret.trim().as_bytes()), identity);
+            let name = identity.name();
+            let twin = identities.insert(digest(&pepper, secret.as_bytes()), identity);
+            if let Some(twin) = twin {
+                let message = format!("{name} and {} have one secret", twin.name());
+                return Err(malformed(message));
+            }
         }
         Ok(Self {
             pepper,
@@ -184,6 +192,30 @@ impl TokenTable {
     }
 }
 
+/// A secret that is long enough to be one; said aloud when others can read its file.
+fn sound_secret(path: &Path) -> Result<String, AuthError> {
+    use std::os::unix::fs::PermissionsExt as _;
+    let secret = read(path)?.trim().to_owned();
+    let malformed = |message: String| AuthError::Malformed {
+        path: path.to_owned(),
+        message,
+    };
+    if !(MIN_SECRET_BYTES..=MAX_TOKEN_BYTES).contains(&secret.len()) {
+        return Err(malformed(format!(
+            "a secret has {MIN_SECRET_BYTES} to {MAX_TOKEN_BYTES} bytes, this file has {}; `openssl rand -hex 32` makes one",
+            secret.len()
+        )));
+    }
+    if secret.chars().any(|c| c.is_whitespace() || c.is_control()) {
+        return Err(malformed("a secret is one word on one line".to_owned()));
+    }
+    let mode = std::fs::metadata(path).map_or(0, |m| m.permissions().mode());
+    if mode & 0o077 != 0 {
+        tracing::warn!(path = %path.display(), "other accounts can read this secret; chmod 600");
+    }
+    Ok(secret)
+}
+
 fn relative_to(file: &Path, path: &Path) -> PathBuf {
     file.parent()
         .map_or_else(|| path.to_owned(), |folder| folder.join(path))
@@ -235,4 +267,45 @@ fn pepper(path: &Path) -> Result<Vec<u8>, AuthError> {
         .and_then(|()| file.sync_all())
         .map_err(failed)?;
     Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What loading a table of two secrets says.
+    fn load(name: &str, secrets: [&str; 2]) -> Result<TokenTable, AuthError> {
+        let folder = std::env::temp_dir().join(format!("koi-auth-{}-{name}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        for (i, secret) in secrets.iter().enumerate() {
+            std::fs::write(folder.join(format!("secret{i}")), secret).unwrap();
+        }
+        let rows = "[[token]]\nrole = \"operator\"\nsecret_file = \"secret0\"\n\n[[token]]\nrole = \"agent\"\nhost = \"a\"\nsecret_file = \"secret1\"\n";
+        std::fs::write(folder.join("tokens.toml"), rows).unwrap();
+        let table = TokenTable::load(&folder.join("tokens.toml"), &folder);
+        std::fs::remove_dir_all(&folder).unwrap();
+        table
+    }
+
+    #[test]
+    fn secrets_that_are_none_are_refused_by_file() {
+        let good = "0123456789abcdef";
+        assert_eq!(
+            load("good", [good, "fedcba9876543210\n"])
+                .unwrap()
+                .entries()
+                .count(),
+            2
+        );
+        for (name, bad) in [
+            ("empty", ""),
+            ("short", "abc"),
+            ("words", "two words are no secret"),
+        ] {
+            let error = load(name, [good, bad]).err().unwrap().to_string();
+            assert!(error.contains("secret1"), "{error}");
+        }
+        let error = load("twins", [good, good]).err().unwrap().to_string();
+        assert!(error.contains("one secret"), "{error}");
+    }
 }

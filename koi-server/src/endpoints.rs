@@ -33,6 +33,24 @@ impl EndpointBoard {
         })
     }
 
+    /// Removes files of jobs that are not live: they ended while no server ran, or under one that
+    /// forgot them.
+    pub fn sweep(&self, is_live: impl Fn(&str) -> bool) {
+        let entries = std::fs::read_dir(&self.dir).into_iter().flatten().flatten();
+        for entry in entries {
+            let name = entry.file_name();
+            let job = name.to_str().and_then(|n| n.strip_suffix(".json"));
+            if job.is_some_and(|job| !job.starts_with('.') && !is_live(job)) {
+                match std::fs::remove_file(entry.path()) {
+                    Ok(()) => {
+                        tracing::info!(path = %entry.path().display(), "stale endpoints removed")
+                    }
+                    Err(error) => tracing::error!(%error, "cannot remove a stale endpoint file"),
+                }
+            }
+        }
+    }
+
     /// Posts a set: file first, then watchers.
     pub fn publish(&self, set: EndpointSet) {
         if let Err(error) = self.write(&set) {

@@ -1,5 +1,6 @@
 //! Puts the server together: settings, database, core loop, ticks, listeners; and takes it apart.
 
+mod incoming;
 mod listen;
 
 use std::path::{Path, PathBuf};
@@ -19,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::agents::registry::Registry;
+use crate::agents::telemetry::MAX_AHEAD_SECONDS;
 use crate::auth::{Identity, TokenTable};
 use crate::config::ServerConfig;
 use crate::core_loop::{Core, CoreParts, utc_now};
@@ -202,6 +204,7 @@ async fn assemble(
         );
     }
     let endpoints = Arc::new(EndpointBoard::open(config.endpoints_dir())?);
+    endpoints.sweep(|job| loaded.state.job_named(job).is_some());
     let registry = Arc::new(Registry::default());
     let settings = ServerSettings {
         rollout: rollout_params(config),
@@ -287,7 +290,9 @@ async fn look_back(
         .windows_since((since, utc_now()), u32::MAX)
         .await
         .context("read recent telemetry")?;
-    let (windows, edges) = crate::agents::stored::restored(&stored);
+    let (mut windows, edges) = crate::agents::stored::restored(&stored);
+    let latest = utc_now().plus_seconds(MAX_AHEAD_SECONDS);
+    windows.retain(|w| w.end <= latest);
     let mut observatory = lock(observatory);
     observatory.add(state, world.catalog, &edges, windows);
     // Tokens of windows from before the newest tick are in the jobs' counts already.

@@ -136,3 +136,65 @@ fn list(format: Format) -> anyhow::Result<()> {
         grid.text()
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+    use crate::args::{Cli, Command};
+
+    /// The failure of `koi model show` with these words.
+    fn failure(words: &[&str]) -> Failure {
+        let line = ["koi", "model", "show"].iter().chain(words);
+        let Command::Model(command) = Cli::try_parse_from(line).unwrap().command else {
+            panic!("not a model command");
+        };
+        let error = run(Format::Json, &command).unwrap_err();
+        error.downcast_ref::<Failure>().unwrap().clone()
+    }
+
+    /// A file of this text in a folder of its own.
+    fn file(name: &str, text: &str) -> PathBuf {
+        let folder = std::env::temp_dir().join(format!("koi-model-{}-{name}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let path = folder.join("config.json");
+        std::fs::write(&path, text).unwrap();
+        path
+    }
+
+    #[test]
+    fn refusals_are_invalid_and_list_every_problem() {
+        let missing = failure(&["no-such-file-or-model"]);
+        assert_eq!(missing.code, ExitCode::Invalid);
+        assert!(
+            missing.message.contains("koi model list"),
+            "{}",
+            missing.message
+        );
+        let path = file("broken", r#"{"model_type": "llama", "hidden_size": -1}"#);
+        let broken = failure(&[path.to_str().unwrap()]);
+        assert_eq!(broken.code, ExitCode::Invalid);
+        assert!(broken.violations.len() > 3, "{broken:?}");
+        // A checkpoint's folder means the config.json in it.
+        let folder = failure(&[path.parent().unwrap().to_str().unwrap()]);
+        assert_eq!(folder.violations, broken.violations);
+        let split = failure(&["llama-3.1-8b", "--tp", "3"]);
+        assert_eq!(split.code, ExitCode::Invalid);
+        assert!(split.violations[0].message.contains("query heads"));
+        let dtype = failure(&["gpt-oss-20b", "--weight-dtype", "fp8"]);
+        assert!(dtype.violations[0].message.contains("mxfp4"));
+    }
+
+    #[test]
+    fn endless_input_is_cut_off() {
+        let long = file("long", &" ".repeat(MAX_CONFIG_BYTES + 10));
+        assert!(
+            failure(&[long.to_str().unwrap()])
+                .message
+                .contains("longer")
+        );
+        let text = bounded(std::io::repeat(b' '), "endless").unwrap_err();
+        assert!(text.to_string().contains("longer"));
+    }
+}

@@ -2,6 +2,9 @@
 //!
 //! Not an approximation of anything else: a `model_type` without a row is refused by name. A row is
 //! a [`Spec`], data about what the architecture's code says beyond its config.json. Spec §2.
+//!
+//! To add one: a row in the file of its family, a line in the list below, and a config with its
+//! published total in `tests/further.json`.
 
 mod dense;
 mod hybrid;
@@ -54,6 +57,12 @@ architectures! {
     Starcoder2 = dense::STARCODER2,
     /// OLMo 2.
     Olmo2 = dense::OLMO2,
+    /// OLMo 3.
+    Olmo3 = dense::OLMO3,
+    /// SmolLM3.
+    SmolLm3 = dense::SMOLLM3,
+    /// ERNIE 4.5 dense.
+    Ernie45 = dense::ERNIE4_5,
     /// Cohere Command R and Aya 23.
     Cohere = dense::COHERE,
     /// Cohere Command R7B and Command A.
@@ -66,6 +75,8 @@ architectures! {
     Gemma3 = dense::GEMMA3,
     /// Granite 3 dense.
     Granite = dense::GRANITE,
+    /// GLM-4 9B in its `transformers` form.
+    Glm = dense::GLM,
     /// GLM-4 0414 dense.
     Glm4 = dense::GLM4,
     /// Seed-OSS.
@@ -78,6 +89,8 @@ architectures! {
     GptJ = older::GPTJ,
     /// GPT-2.
     Gpt2 = older::GPT2,
+    /// StarCoder and SantaCoder.
+    GptBigCode = older::GPT_BIGCODE,
     /// GPT-NeoX and Pythia.
     GptNeoX = older::GPT_NEOX,
     /// Phi-1, Phi-1.5 and Phi-2.
@@ -100,6 +113,10 @@ architectures! {
     MiniCpm = routed::MINICPM,
     /// OLMoE.
     Olmoe = routed::OLMOE,
+    /// Phi-3.5-MoE.
+    PhiMoe = routed::PHIMOE,
+    /// Granite 3 MoE.
+    GraniteMoe = routed::GRANITE_MOE,
     /// DeepSeek MoE 16B.
     Deepseek = routed::DEEPSEEK,
     /// DeepSeek V2 and V2-Lite.
@@ -128,6 +145,10 @@ architectures! {
     Qwen35Moe = hybrid::QWEN3_5_MOE,
     /// Nemotron-H: Mamba-2, attention and MLP layers.
     NemotronH = hybrid::NEMOTRON_H,
+    /// Bamba: Mamba-2 and attention layers.
+    Bamba = hybrid::BAMBA,
+    /// Granite 4 hybrids: Mamba-2 and attention layers, all routed.
+    GraniteMoeHybrid = hybrid::GRANITE_MOE_HYBRID,
     /// Jamba: Mamba and attention layers, some routed.
     Jamba = hybrid::JAMBA,
 }

@@ -230,7 +230,7 @@ impl ModelFacts {
             false => table(Part::Head),
         };
         let norm = self.final_norm_params() as f64 * base;
-        let layer = |kind: &LayerKind| self.layer_bytes(kind, choice, tp);
+        let layer = |kind: &LayerKind| self.layer_bytes(kind, choice, tp, 1.0);
         if pp == 1 {
             let layers = self.kinds.iter().map(|k| f64::from(k.layers) * layer(k));
             return layers.sum::<f64>() + embedding + head + norm;
@@ -242,8 +242,37 @@ impl ModelFacts {
         })
     }
 
-    /// Bytes of one layer on one of `tp` shards.
-    fn layer_bytes(&self, kind: &LayerKind, choice: WeightDtype, tp: u32) -> f64 {
+    /// Weight bytes that the fullest stage reads on one GPU when `tokens` tokens go through
+    /// together, embedding and head apart. Cut or spread, an expert's bytes are shared by the group.
+    ///
+    /// # Formula
+    /// Σ layers of (split + experts · touched)/tp + kv · ⌈K/tp⌉/K + replicated + small
+    #[must_use]
+    pub fn layer_bytes_touched_per_gpu(
+        &self,
+        choice: WeightDtype,
+        tokens: f64,
+        tp: u32,
+        pp: u32,
+    ) -> f64 {
+        let (tp, pp) = (tp.max(1), pp.max(1));
+        let share = self.expert_share_touched(tokens);
+        let layer = |kind: &LayerKind| self.layer_bytes(kind, choice, tp, share);
+        if pp == 1 {
+            let layers = self.kinds.iter().map(|k| f64::from(k.layers) * layer(k));
+            return layers.sum();
+        }
+        self.fullest_stage(pp, layer, |_| 0.0)
+    }
+
+    /// Bytes of one layer on one of `tp` shards, with this share of its experts.
+    fn layer_bytes(
+        &self,
+        kind: &LayerKind,
+        choice: WeightDtype,
+        tp: u32,
+        expert_share: f64,
+    ) -> f64 {
         let w = &kind.weights;
         let bytes = |sum: &WeightSum| self.sum_bytes(sum, choice);
         let kv_share = if kind.kv_heads == 0 {
@@ -251,7 +280,7 @@ impl ModelFacts {
         } else {
             f64::from(kind.kv_heads.div_ceil(tp)) / f64::from(kind.kv_heads)
         };
-        (bytes(&w.split) + bytes(&w.experts)) / f64::from(tp)
+        (bytes(&w.split) + bytes(&w.experts) * expert_share) / f64::from(tp)
             + bytes(&w.kv) * kv_share
             + bytes(&w.replicated)
             + w.small_params as f64 * self.base_bytes(choice)

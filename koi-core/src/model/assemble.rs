@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use super::kinds::{LayerKind, LayerWeights, MixerKind, MlpKind, Part, PartSum, WeightSum};
 use super::modules::{Module, Piece, Share, visit_layer};
-use super::plan::{LayerPlan, Mixer, Mlp, WindowKind};
+use super::plan::{LatentPlan, LayerPlan, Mixer, Mlp, WindowKind};
 use super::quantization::Quantization;
 use super::shape::Shape;
 use super::totals::Totals;
@@ -193,25 +193,7 @@ fn describe_mixer(
             let flops = 4.0 * f64::from(plan.heads) * f64::from(plan.head_dim);
             (kind.decode_pair_flops, kind.prefill_pair_flops) = (flops, flops);
         }
-        Mixer::Latent(plan) => {
-            let heads = f64::from(plan.heads);
-            kind.mixer = MixerKind::Latent;
-            kind.heads = plan.heads;
-            kind.kv_heads = 1;
-            kind.head_dim = plan.nope_dim + plan.rope_dim;
-            kind.kv_elements_per_head = plan.kv_rank + plan.rope_dim;
-            let read = 2.0 * f64::from(plan.kv_rank) + f64::from(plan.rope_dim);
-            kind.decode_pair_flops = 2.0 * heads * read;
-            let unfolded = plan.nope_dim + plan.rope_dim + plan.value_dim;
-            kind.prefill_pair_flops = 2.0 * heads * f64::from(unfolded);
-            if let Some((index_heads, dim, selected)) = plan.index {
-                kind.mixer = MixerKind::SparseLatent;
-                kind.read_limit = Some(selected);
-                // An 8-bit key and a 32-bit scale for every 128 elements of it.
-                kind.index_bytes_per_token = dim + 4 * dim.div_ceil(128);
-                kind.index_pair_flops = 2.0 * f64::from(index_heads) * f64::from(dim);
-            }
-        }
+        Mixer::Latent(plan) => describe_latent(kind, &plan),
         Mixer::Mamba2(plan) => {
             kind.mixer = MixerKind::Mamba;
             (kind.heads, kind.head_dim) = (plan.heads, plan.head_dim);
@@ -237,6 +219,27 @@ fn describe_mixer(
             let conv = width * u64::from(plan.kernel.saturating_sub(1));
             recurrent(kind, values * u64::from(plan.key_dim), conv);
         }
+    }
+}
+
+/// A latent, and the index that selects what is read of it.
+fn describe_latent(kind: &mut LayerKind, plan: &LatentPlan) {
+    let heads = f64::from(plan.heads);
+    kind.mixer = MixerKind::Latent;
+    kind.heads = plan.heads;
+    kind.kv_heads = 1;
+    kind.head_dim = plan.nope_dim + plan.rope_dim;
+    kind.kv_elements_per_head = plan.kv_rank + plan.rope_dim;
+    let read = 2.0 * f64::from(plan.kv_rank) + f64::from(plan.rope_dim);
+    kind.decode_pair_flops = 2.0 * heads * read;
+    let unfolded = plan.nope_dim + plan.rope_dim + plan.value_dim;
+    kind.prefill_pair_flops = 2.0 * heads * f64::from(unfolded);
+    if let Some((index_heads, dim, selected)) = plan.index {
+        kind.mixer = MixerKind::SparseLatent;
+        kind.read_limit = Some(selected);
+        // An 8-bit key and a 32-bit scale for every 128 elements of it.
+        kind.index_bytes_per_token = dim + 4 * dim.div_ceil(128);
+        kind.index_pair_flops = 2.0 * f64::from(index_heads) * f64::from(dim);
     }
 }
 

@@ -8,13 +8,10 @@ use serde::{Deserialize, Serialize};
 use super::kinds::{LayerKind, MixerKind};
 use super::{KvDtype, ModelFacts};
 
-/// Different windows that one model may have.
-pub(super) const MAX_WINDOWS: usize = 4;
-
 /// Layers that keep at most so many tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct WindowBytes {
-    /// Tokens kept at most; 0 in an unused entry.
+    /// Tokens kept at most; 0 where no layer forgets.
     pub tokens: f64,
     /// Bytes of one token over these layers.
     pub bytes_per_token: f64,
@@ -25,8 +22,8 @@ pub struct WindowBytes {
 pub struct CacheShape {
     /// Bytes of one token in layers that keep every token.
     pub full_bytes_per_token: f64,
-    /// Layers that forget.
-    pub windows: [WindowBytes; MAX_WINDOWS],
+    /// Layers that forget; those of one model have one window.
+    pub window: WindowBytes,
     /// Bytes of state of a sequence of any length.
     pub state_bytes: f64,
 }
@@ -35,21 +32,17 @@ impl CacheShape {
     /// Bytes of a sequence of `context` tokens.
     ///
     /// # Formula
-    /// full·n + Σ window·min(n, w) + state
+    /// full·n + window·min(n, w) + state
     #[must_use]
     pub fn bytes(&self, context: f64) -> f64 {
-        let kept = self
-            .windows
-            .iter()
-            .map(|w| w.bytes_per_token * context.min(w.tokens));
-        self.full_bytes_per_token * context + kept.sum::<f64>() + self.state_bytes
+        let kept = self.window.bytes_per_token * context.min(self.window.tokens);
+        self.full_bytes_per_token * context + kept + self.state_bytes
     }
 
     /// Bytes of one token while no layer has forgotten anything.
     #[must_use]
     pub fn bytes_per_new_token(&self) -> f64 {
-        let windows = self.windows.iter().map(|w| w.bytes_per_token);
-        self.full_bytes_per_token + windows.sum::<f64>()
+        self.full_bytes_per_token + self.window.bytes_per_token
     }
 
     fn add(&mut self, kind: &LayerKind, n: f64, element_bytes: f64, tp: u32) {
@@ -58,15 +51,8 @@ impl CacheShape {
         match kind.window {
             None => self.full_bytes_per_token += n * token,
             Some(window) => {
-                let window = f64::from(window);
-                let slot = self
-                    .windows
-                    .iter_mut()
-                    .find(|w| w.tokens <= 0.0 || (w.tokens - window).abs() < 0.5);
-                if let Some(slot) = slot {
-                    slot.tokens = window;
-                    slot.bytes_per_token += n * token;
-                }
+                self.window.tokens = self.window.tokens.max(f64::from(window));
+                self.window.bytes_per_token += n * token;
             }
         }
         self.state_bytes += n * kind.state_bytes as f64 / f64::from(tp);

@@ -6,7 +6,6 @@
 use serde_json::{Map, Value};
 
 use super::assemble::{Provenance, assemble};
-use super::cache::MAX_WINDOWS;
 use super::json_text::{parse_object, shown};
 use super::plan::Mixer;
 use super::quantization::read_quantization;
@@ -192,11 +191,12 @@ fn check_windows(reader: &mut Reader<'_>, shape: &Shape) {
         .collect();
     windows.sort_unstable();
     windows.dedup();
-    if windows.len() > MAX_WINDOWS {
+    if windows.len() > 1 {
+        let shown: Vec<String> = windows.iter().take(8).map(u32::to_string).collect();
         let message = format!(
-            "{} different windows; at most {MAX_WINDOWS} are modelled",
-            windows.len()
+            "windows of different lengths are not modelled: {} tokens",
+            shown.join(", ")
         );
-        reader.violations.add("layer_kinds", message);
+        reader.violations.add("sliding_window", message);
     }
 }

@@ -28,6 +28,12 @@ pub enum MixerKind {
 }
 
 impl MixerKind {
+    /// Whether one latent serves all heads.
+    #[must_use]
+    pub const fn is_latent(self) -> bool {
+        matches!(self, Self::Latent | Self::SparseLatent)
+    }
+
     /// The name in outputs.
     #[must_use]
     pub const fn name(self) -> &'static str {

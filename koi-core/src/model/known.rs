@@ -89,6 +89,9 @@ struct Index {
 
 impl KnownModel {
     /// Every known model, in the order of the file.
+    ///
+    /// # Panics
+    /// Never: a test reads the embedded file.
     #[must_use]
     pub fn all() -> &'static [Self] {
         static ALL: OnceLock<Vec<KnownModel>> = OnceLock::new();
@@ -111,6 +114,9 @@ impl KnownModel {
     }
 
     /// The text of its config.json.
+    ///
+    /// # Panics
+    /// Never: a test looks up the file of every row.
     #[must_use]
     pub fn config_json(&self) -> &'static str {
         CONFIGS
@@ -189,6 +195,42 @@ mod tests {
                 KnownModel::find(name).is_some(),
                 "{name} is not in models.toml"
             );
+        }
+    }
+
+    #[test]
+    fn files_agree_with_the_published_configs() {
+        let Some(folder) = shared("data/model_configs") else {
+            return;
+        };
+        for (name, file) in [
+            ("deepseek-r1", "deepseek-ai--DeepSeek-R1"),
+            ("deepseek-v3", "deepseek-ai--DeepSeek-V3"),
+            ("gpt-j-6b", "mlc-preset--gpt_j"),
+            ("gpt-oss-120b", "openai--gpt-oss-120b"),
+            ("gpt-oss-20b", "openai--gpt-oss-20b"),
+            ("llama-2-7b", "llama-2-7b-hf"),
+            ("llama-2-70b", "mlc-preset--llama2_70b"),
+            ("llama-3.1-8b", "meta-llama--Meta-Llama-3.1-8B"),
+            ("llama-3.1-70b", "meta-llama--Meta-Llama-3.1-70B"),
+            ("llama-3.1-405b", "meta-llama--Meta-Llama-3.1-405B"),
+            ("minimax-m2.5", "MiniMaxAI--MiniMax-M2.5"),
+            ("mistral-7b", "mlc-preset--mistral_7b"),
+            ("mixtral-8x7b", "mistralai--Mixtral-8x7B-v0.1"),
+            ("qwen2.5-7b", "qwen2.5-7b-instruct"),
+            ("qwen3-8b", "Qwen--Qwen3-8B"),
+            ("qwen3-32b", "Qwen--Qwen3-32B"),
+            ("qwen3-30b-a3b", "Qwen--Qwen3-30B-A3B"),
+            ("qwen3-235b-a22b", "Qwen--Qwen3-235B-A22B"),
+            ("qwen3.5-397b-a17b", "Qwen--Qwen3.5-397B-A17B"),
+        ] {
+            let ours = KnownModel::find(name).unwrap().facts().unwrap();
+            let text = read(&folder.join(format!("{file}.json")));
+            let published = ModelFacts::from_config_json(&text).unwrap();
+            assert_eq!(ours.kinds, published.kinds, "{name}");
+            assert_eq!(ours.order, published.order, "{name}");
+            assert_eq!(ours.parts, published.parts, "{name}");
+            assert_eq!(ours.vocab, published.vocab, "{name}");
         }
     }
 }

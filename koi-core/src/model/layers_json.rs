@@ -8,7 +8,7 @@ mod windows;
 use super::moe_json::Moe;
 use super::plan::{HeadsPlan, LatentPlan, LayerPlan, Mixer, Mlp};
 use super::reader::Reader;
-use super::recurrent_json::{read_delta, read_mamba1};
+use super::recurrent_json::{read_delta, read_mamba1, read_mamba2};
 use super::shape::{Basics, MAX_HEAD_DIM, MAX_HEADS, MAX_WIDTH};
 use super::spec::{AttentionForm, Layout, Shared, Spec};
 
@@ -105,6 +105,17 @@ fn read_mixers(reader: &mut Reader<'_>, spec: &Spec, basics: &Basics) -> Option<
             let mamba = Mixer::Mamba1(read_mamba1(reader, basics.hidden)?);
             let full = Mixer::Heads(full_heads(basics));
             let is_full = explicit::period_order(reader, basics.layers)?;
+            Some(
+                is_full
+                    .into_iter()
+                    .map(|f| if f { full } else { mamba })
+                    .collect(),
+            )
+        }
+        Layout::MambaOrder => {
+            let mamba = Mixer::Mamba2(read_mamba2(reader)?);
+            let full = Mixer::Heads(full_heads(basics));
+            let is_full = explicit::mamba_order(reader, basics.layers)?;
             Some(
                 is_full
                     .into_iter()

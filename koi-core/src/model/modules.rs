@@ -210,7 +210,7 @@ fn visit_mamba2(shape: &Shape, plan: &Mamba2Plan, emit: &mut dyn FnMut(Piece)) {
     let inner = heads * u64::from(plan.head_dim);
     let groups = 2 * u64::from(plan.groups) * u64::from(plan.state);
     let conv = (inner + groups) * (u64::from(plan.kernel) + u64::from(plan.conv_bias));
-    let names: Keys = &["mixer.in_proj"];
+    let names: Keys = &["mixer.in_proj", "mamba.in_proj"];
     emit(matrix(
         part,
         Share::Split,
@@ -220,7 +220,7 @@ fn visit_mamba2(shape: &Shape, plan: &Mamba2Plan, emit: &mut dyn FnMut(Piece)) {
     emit(matrix(
         part,
         Share::Split,
-        &["mixer.out_proj"],
+        &["mixer.out_proj", "mamba.out_proj"],
         (hidden, inner),
     ));
     // A, D and the bias of dt per head; the gated norm over the inner width.

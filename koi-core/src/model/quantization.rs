@@ -154,9 +154,16 @@ pub(super) fn read_quantization(
 ) -> Quantization {
     let base = read_base(reader);
     let none = Quantization::none(base);
+    let inside = reader.find_any(&["quantization_config", "compression_config"]);
+    if let (Some((path, _)), true) = (&inside, side_file.is_some()) {
+        reader.note(
+            path.clone(),
+            "not used: hf_quant_config.json says the formats of this checkpoint",
+        );
+    }
     let found = match side_file {
         Some(value) => Some(("hf_quant_config".to_owned(), value)),
-        None => reader.find("quantization_config"),
+        None => inside,
     };
     let Some((path, config)) = found else {
         return none;

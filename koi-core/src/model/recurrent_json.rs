@@ -8,15 +8,24 @@ use super::spec::Keys;
 const MAX_STATE: u32 = 4_096;
 const MAX_KERNEL: u32 = 64;
 
-/// Mamba-2 in Nemotron-H.
+/// Mamba-2 in Nemotron-H, Bamba and Granite 4.
 pub(super) fn read_mamba2(reader: &mut Reader<'_>) -> Option<Mamba2Plan> {
-    let heads = reader.required("mamba.heads", &["mamba_num_heads"], MAX_HEADS);
-    let head_dim = reader.required("mamba.head_dim", &["mamba_head_dim"], MAX_HEAD_DIM);
-    let groups = reader.required("mamba.groups", &["n_groups"], MAX_HEADS);
-    let state = reader.required("mamba.state", &["ssm_state_size"], MAX_STATE);
-    let kernel = reader.required("mamba.kernel", &["conv_kernel"], MAX_KERNEL);
-    let conv_bias = reader.flag_or("mamba.conv_bias", &["use_conv_bias"], true);
-    if reader.flag_or("mamba.proj_bias", &["mamba_proj_bias", "use_bias"], false) {
+    let mut number = |fact: &str, keys: Keys, max: u32| reader.required(fact, keys, max);
+    let heads: Keys = &["mamba_num_heads", "mamba_n_heads"];
+    let heads = number("mamba.heads", heads, MAX_HEADS);
+    let head_dim: Keys = &["mamba_head_dim", "mamba_d_head"];
+    let head_dim = number("mamba.head_dim", head_dim, MAX_HEAD_DIM);
+    let groups = number("mamba.groups", &["n_groups", "mamba_n_groups"], MAX_HEADS);
+    let state = number(
+        "mamba.state",
+        &["ssm_state_size", "mamba_d_state"],
+        MAX_STATE,
+    );
+    let kernel = number("mamba.kernel", &["conv_kernel", "mamba_d_conv"], MAX_KERNEL);
+    let conv_bias: Keys = &["use_conv_bias", "mamba_conv_bias"];
+    let conv_bias = reader.flag_or("mamba.conv_bias", conv_bias, true);
+    let proj_bias: Keys = &["mamba_proj_bias", "use_bias"];
+    if reader.flag_or("mamba.proj_bias", proj_bias, false) {
         let message = "biases of the Mamba projections are not modelled";
         reader.violations.add("mamba_proj_bias", message);
     }

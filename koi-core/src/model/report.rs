@@ -5,6 +5,7 @@
 
 use serde::Serialize;
 
+use super::splits::VOCABULARY_PADDING;
 use super::{KvDtype, LayerKind, ModelFacts, PartSum, WeightDtype};
 use crate::violation::FieldViolation;
 
@@ -66,11 +67,23 @@ pub struct Refused {
     pub reasons: Vec<String>,
 }
 
+/// What a legal split costs beyond the division.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Remark {
+    /// The width or depth.
+    pub n: u32,
+    /// What to know.
+    pub text: String,
+}
+
 /// Legal and refused splits.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Splits {
     /// Legal numbers among those tried.
     pub legal: Vec<u32>,
+    /// What to know of legal ones.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub remarks: Vec<Remark>,
     /// The others.
     pub refused: Vec<Refused>,
 }
@@ -80,6 +93,16 @@ pub struct Splits {
 pub struct ModelReport {
     /// The facts, with every source and note.
     pub facts: ModelFacts,
+    /// Rows of the vocabulary after the engine's padding.
+    pub padded_vocabulary: u32,
+    /// All weights as stored.
+    pub weight_bytes_as_stored: u64,
+    /// KV bytes of one token over the whole model in the chosen format, no layer forgetting yet.
+    pub kv_bytes_per_token: f64,
+    /// The same on the fullest GPU of the chosen split.
+    pub kv_bytes_per_token_per_gpu: f64,
+    /// Bytes of recurrent state of one sequence over the whole model.
+    pub state_bytes_per_sequence: f64,
     /// Parameters and stored bytes by part.
     pub parts: Vec<PartSum>,
     /// Weight bytes as stored and in other formats that the checkpoint can be served in.
@@ -105,7 +128,13 @@ impl ModelReport {
     pub fn of(facts: ModelFacts, choices: ReportChoices) -> Result<Self, Vec<FieldViolation>> {
         check(&facts, choices)?;
         let ep = facts.moe.is_some();
+        let kv = |tp, pp| facts.kv_bytes_per_token_per_gpu(choices.kv_dtype, tp, pp);
         Ok(Self {
+            padded_vocabulary: facts.vocab.next_multiple_of(VOCABULARY_PADDING),
+            weight_bytes_as_stored: facts.weight_bytes(WeightDtype::Auto),
+            kv_bytes_per_token: kv(1, 1),
+            kv_bytes_per_token_per_gpu: kv(choices.tp, choices.pp),
+            state_bytes_per_sequence: facts.totals.state_bytes,
             parts: facts.parts.clone(),
             weight_bytes: weight_rows(&facts, choices),
             cache: facts
@@ -114,17 +143,24 @@ impl ModelReport {
                 .map(|k| cache_row(&facts, k, choices))
                 .collect(),
             sequence_bytes: sequence_rows(&facts, choices),
-            tp: splits(&TP_TRIED, |tp| facts.split_refusals(tp, 1)),
+            tp: splits(
+                &TP_TRIED,
+                |tp| facts.split_refusals(tp, 1),
+                |tp| tp_remark(&facts, tp),
+            ),
             tp_with_expert_parallel: ep.then(|| {
-                splits(&TP_TRIED, |tp| {
+                let refusals = |tp: u32| {
                     let mut reasons = facts.split_refusals(tp, tp.max(2));
                     reasons.extend(facts.legal_ep(tp, tp).err());
                     reasons
-                })
+                };
+                splits(&TP_TRIED, refusals, |_| None)
             }),
-            pp: splits(&PP_TRIED, |pp| {
-                facts.legal_pp(pp).err().into_iter().collect()
-            }),
+            pp: splits(
+                &PP_TRIED,
+                |pp| facts.legal_pp(pp).err().into_iter().collect(),
+                |pp| pp_remark(&facts, pp),
+            ),
             facts,
         })
     }
@@ -132,8 +168,13 @@ impl ModelReport {
 
 fn check(facts: &ModelFacts, choices: ReportChoices) -> Result<(), Vec<FieldViolation>> {
     let mut found = crate::violation::Violations::default();
-    for reason in facts.split_refusals(choices.tp, 1) {
-        found.add("tp", reason);
+    let spread = facts.moe.is_some()
+        && facts.legal_ep(choices.tp, choices.tp).is_ok()
+        && facts.legal_split(choices.tp, choices.tp).is_ok();
+    if !spread {
+        for reason in facts.split_refusals(choices.tp, 1) {
+            found.add("tp", reason);
+        }
     }
     if let Err(reason) = facts.legal_pp(choices.pp) {
         found.add("pp", reason);
@@ -144,17 +185,53 @@ fn check(facts: &ModelFacts, choices: ReportChoices) -> Result<(), Vec<FieldViol
     found.finish(())
 }
 
-fn splits(tried: &[u32], reasons_of: impl Fn(u32) -> Vec<String>) -> Splits {
+fn splits(
+    tried: &[u32],
+    reasons_of: impl Fn(u32) -> Vec<String>,
+    remark_of: impl Fn(u32) -> Option<String>,
+) -> Splits {
     let mut splits = Splits::default();
-    for n in tried {
-        let reasons = reasons_of(*n);
+    for n in tried.iter().copied() {
+        let reasons = reasons_of(n);
         if reasons.is_empty() {
-            splits.legal.push(*n);
+            splits.legal.push(n);
+            splits
+                .remarks
+                .extend(remark_of(n).map(|text| Remark { n, text }));
         } else {
-            splits.refused.push(Refused { n: *n, reasons });
+            splits.refused.push(Refused { n, reasons });
         }
     }
     splits
+}
+
+/// Heads of the cache that are on more than one shard.
+fn tp_remark(facts: &ModelFacts, tp: u32) -> Option<String> {
+    let caching = facts.kinds.iter().filter(|k| k.kv_heads > 0);
+    let kind = caching.min_by_key(|k| k.kv_heads)?;
+    let copies = tp / kind.kv_heads;
+    if copies <= 1 {
+        return None;
+    }
+    Some(if kind.mixer.is_latent() {
+        "the latent cache is whole on every shard".to_owned()
+    } else {
+        format!(
+            "each of the {} key/value heads is on {copies} shards; the cache stops shrinking",
+            kind.kv_heads
+        )
+    })
+}
+
+fn pp_remark(facts: &ModelFacts, pp: u32) -> Option<String> {
+    let uneven = !facts.layers.is_multiple_of(pp);
+    uneven.then(|| {
+        let (each, layers) = (facts.layers / pp, facts.layers);
+        format!(
+            "stages of {each} and {} of the {layers} layers; plans take equal stages only",
+            each + 1
+        )
+    })
 }
 
 fn weight_rows(facts: &ModelFacts, choices: ReportChoices) -> Vec<NamedBytes> {

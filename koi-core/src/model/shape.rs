@@ -202,7 +202,7 @@ fn read_kv_heads(
         return heads;
     }
     let kv = match (spec.kv_heads, class) {
-        // Falcon's older form ignores the number where it has one head for all queries.
+        // StarCoder, and Falcon's older form, which ignores the number where it has one head for all queries.
         (KvDefault::MultiQueryFlag, _)
             if !new_form(reader) && reader.flag_or(fact, &["multi_query"], true) =>
         {
@@ -275,7 +275,7 @@ fn new_form(reader: &mut Reader<'_>) -> bool {
 }
 
 fn read_norms(reader: &mut Reader<'_>, spec: &Spec) -> u32 {
-    if spec.kv_heads != KvDefault::MultiQueryFlag || new_form(reader) {
+    if spec.class != "FalconConfig" || new_form(reader) {
         return spec.norms_per_layer;
     }
     let parallel = reader.flag_or("parallel_attn", &["parallel_attn"], true);

@@ -55,7 +55,8 @@ pub(super) enum KvDefault {
     Heads,
     /// A number in the class.
     Fixed(u32),
-    /// Falcon: one with `multi_query` in the older form, else the field or as many as query heads.
+    /// One with `multi_query` (but for Falcon's newer form), else the field or as many as query
+    /// heads.
     MultiQueryFlag,
 }
 
@@ -102,6 +103,8 @@ pub(super) enum Layout {
     PatternString,
     /// `block_configs` or `num_key_value_heads_per_layer`.
     Blocks,
+    /// Mamba-2, and attention where `layer_types` or `attn_layer_indices` says so.
+    MambaOrder,
     /// Mamba, and attention by `attn_layer_period` and `attn_layer_offset`.
     Period,
 }

@@ -152,6 +152,24 @@ fn weights_per_gpu_add_up_but_for_what_is_replicated() {
 }
 
 #[test]
+fn bytes_read_grow_with_the_experts_touched() {
+    let model = facts(MIXTRAL);
+    let linear = model.linear_params(false) as f64;
+    let touched = |dtype, tokens| model.linear_bytes_touched(dtype, tokens);
+    assert!((touched(WeightDtype::Auto, 1e6) - 2.0 * linear).abs() < 1.0);
+    assert!((touched(WeightDtype::Fp8, 1e6) - linear).abs() < 1.0);
+    let one = 2.0 * model.linear_params(true) as f64;
+    assert!((touched(WeightDtype::Auto, 1.0) - one).abs() < 1e-6 * one);
+    // On one GPU, all experts touched: everything but the two tables and the last norm.
+    let layers = model.layer_bytes_touched_per_gpu(WeightDtype::Auto, 1e6, 1, 1);
+    let all = model.weight_bytes_per_gpu(WeightDtype::Auto, 1, 1);
+    let rest = 2.0 * (model.embedding_params() as f64 + 4096.0);
+    assert!((layers + rest - all).abs() < 1.0, "{layers} {all}");
+    let shard = model.layer_bytes_touched_per_gpu(WeightDtype::Auto, 4.0, 8, 2);
+    assert!(shard < layers / 16.0 && shard > layers / 40.0, "{shard}");
+}
+
+#[test]
 fn the_fullest_stage_has_its_layers_and_one_table() {
     let model = facts(LLAMA_8B);
     let whole = model.weight_bytes_per_gpu(WeightDtype::Auto, 1, 1);

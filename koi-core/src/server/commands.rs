@@ -24,8 +24,9 @@ impl ServerMachine {
                 host,
                 cordoned,
                 draining,
+                reason,
                 request,
-            } => self.host_policy(now, &host, cordoned, draining, request),
+            } => self.host_policy(now, &host, (cordoned, draining), &reason, request),
             Command::OpenTick { cause, seed } => Ok(self.open_tick(now, cause, seed)),
             Command::AdvanceTick {
                 tick,
@@ -136,8 +137,8 @@ impl ServerMachine {
         &self,
         now: UtcMicros,
         host: &HostId,
-        cordoned: bool,
-        draining: bool,
+        (cordoned, draining): (bool, bool),
+        reason: &str,
         request: RequestRecord,
     ) -> Result<Decision, Refusal> {
         let known = self.state.hosts.get(host);
@@ -151,7 +152,7 @@ impl ServerMachine {
             (true, false) => "cordon_node",
             (false, false) => "uncordon_node",
         };
-        let audit = audit(&request, action, host.as_str(), "");
+        let audit = audit(&request, action, host.as_str(), reason);
         let request = RequestRecord {
             object: host.as_str().to_owned(),
             ..request

@@ -52,7 +52,9 @@ pub enum Command {
         cordoned: bool,
         /// What runs is to leave.
         draining: bool,
-        /// Who, why, and the idempotency key.
+        /// Why, for the audit trail.
+        reason: String,
+        /// Who, and the idempotency key.
         request: RequestRecord,
     },
     /// S0.

@@ -1,113 +1,69 @@
-//! From a parsed vLLM metrics page to typed samples per engine; V1 names, with V0 names as aliases.
+//! From a parsed metrics page to typed samples per engine: one set of series for the names of vLLM V0
+//! and V1, SGLang and TGI.
 //!
-//! Not a general mapping: the closed set of series is in `series.rs`. A series that is missing,
-//! malformed or out of range is absent and listed, never zero. Spec §14; reliability.md C7, E13–E16.
+//! Not a general mapping: the closed set of series is in `series.rs`, the names in `names.rs`. A
+//! series that is missing, malformed or out of range is absent and listed, never zero. Spec §14;
+//! reliability.md C7, E13–E16.
 
+mod change;
 mod collect;
+mod expected;
+mod names;
+mod raw;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::telemetry::histogram::BadHistogram;
 use crate::telemetry::metrics_text::Page;
-use crate::telemetry::sample::{EngineKey, EngineSample};
-use crate::telemetry::series::{CounterSeries, GaugeSeries, HistogramSeries, TpotSource};
+use crate::telemetry::sample::{EngineKey, EngineSample, MetricsEngine};
+
+pub use change::{CounterChange, EngineChange, HistogramChange, PageChange};
+pub use expected::{Expectation, MissingSeries};
+pub use names::{METRIC_NAMES, Meaning, MetricName};
 
 /// Engines (model name × index) read of one page.
 pub const MAX_ENGINES: usize = 64;
+/// Problems that are described; all of them are counted.
+pub const MAX_ENGINE_PROBLEMS: usize = 20;
 
-/// A counter's metric names, the preferred one first.
-#[must_use]
-pub const fn counter_metrics(series: CounterSeries) -> &'static [&'static str] {
-    match series {
-        CounterSeries::PromptTokens => &["vllm:prompt_tokens_total"],
-        CounterSeries::GenerationTokens => &["vllm:generation_tokens_total"],
-        CounterSeries::PrefixCacheQueries => &[
-            "vllm:prefix_cache_queries_total",
-            "vllm:gpu_prefix_cache_queries_total",
-        ],
-        CounterSeries::PrefixCacheHits => &[
-            "vllm:prefix_cache_hits_total",
-            "vllm:gpu_prefix_cache_hits_total",
-        ],
-        CounterSeries::Preemptions => &["vllm:num_preemptions_total"],
-        CounterSeries::Iterations => &["vllm:iteration_tokens_total_count"],
-        CounterSeries::FinishedStop
-        | CounterSeries::FinishedLength
-        | CounterSeries::FinishedAbort
-        | CounterSeries::FinishedError
-        | CounterSeries::FinishedOther => &["vllm:request_success_total"],
-        CounterSeries::EnergyMillijoules
-        | CounterSeries::NvlinkTxBytes
-        | CounterSeries::PcieTxBytes => &[],
-    }
-}
-
-/// A gauge's metric names, the preferred one first.
-#[must_use]
-pub const fn gauge_metrics(series: GaugeSeries) -> &'static [&'static str] {
-    match series {
-        GaugeSeries::RunningRequests => &["vllm:num_requests_running"],
-        GaugeSeries::WaitingRequests => &["vllm:num_requests_waiting"],
-        GaugeSeries::KvCacheUsage => &["vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc"],
-        GaugeSeries::GpuMemoryUsedBytes
-        | GaugeSeries::GpuUtilization
-        | GaugeSeries::GpuPowerW
-        | GaugeSeries::SmActive
-        | GaugeSeries::MemoryBandwidth => &[],
-    }
-}
-
-/// A histogram's family names, the preferred one first.
-#[must_use]
-pub const fn histogram_metrics(series: HistogramSeries) -> &'static [&'static str] {
-    match series {
-        HistogramSeries::TimeToFirstToken => &["vllm:time_to_first_token_seconds"],
-        HistogramSeries::TimePerOutputToken => &[
-            "vllm:request_time_per_output_token_seconds",
-            "vllm:time_per_output_token_seconds",
-            "vllm:inter_token_latency_seconds",
-        ],
-        HistogramSeries::PrefillTime => &["vllm:request_prefill_time_seconds"],
-        HistogramSeries::DecodeTime => &["vllm:request_decode_time_seconds"],
-        HistogramSeries::EndToEnd => &["vllm:e2e_request_latency_seconds"],
-        HistogramSeries::QueueTime => &[
-            "vllm:request_queue_time_seconds",
-            "vllm:time_in_queue_requests",
-        ],
-        HistogramSeries::PromptTokensPerRequest => &["vllm:request_prompt_tokens"],
-        HistogramSeries::GenerationTokensPerRequest => &["vllm:request_generation_tokens"],
-    }
-}
-
-/// Sources of the time per output token, in the order of [`histogram_metrics`].
-const TPOT_SOURCES: [TpotSource; 3] = [
-    TpotSource::PerRequest,
-    TpotSource::PerToken,
-    TpotSource::InterTokenLatency,
-];
-
-const CACHE_INFO: &str = "vllm:cache_config_info";
 const PROCESS_START: &str = "process_start_time_seconds";
 
 /// True for the metric names this module reads: the allow-list for
 /// [`parse_selected`](crate::telemetry::metrics_text::parse_selected).
 #[must_use]
 pub fn is_wanted(name: &str) -> bool {
-    let family = ["_bucket", "_sum", "_count"]
-        .iter()
-        .find_map(|s| name.strip_suffix(s));
-    name == CACHE_INFO
-        || name == PROCESS_START
-        || CounterSeries::ALL
-            .iter()
-            .any(|s| counter_metrics(*s).contains(&name))
-        || GaugeSeries::ALL
-            .iter()
-            .any(|s| gauge_metrics(*s).contains(&name))
-        || family.is_some_and(|f| {
-            HistogramSeries::ALL
-                .iter()
-                .any(|s| histogram_metrics(*s).contains(&f))
-        })
+    names::find(name).is_some() || name == PROCESS_START
+}
+
+/// Why a value was not believed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum ValueProblem {
+    /// NaN, infinite, negative, or too large for the series.
+    #[error("the value is outside the range of its series")]
+    OutOfRange,
+    /// A series that stands on the page already.
+    #[error("the series stands on the page already; the first one counts")]
+    Duplicate,
+    /// A bucket whose `le` is missing or no number.
+    #[error("the bucket has no label le with a number")]
+    BadEdge,
+    /// A histogram whose parts do not fit together.
+    #[error("the histogram was left out: {0}")]
+    Histogram(BadHistogram),
+    /// One engine more than [`MAX_ENGINES`], or one split of a counter more than are added up.
+    #[error("more engines or splits than are read of one page")]
+    TooMany,
+}
+
+/// One value that was not believed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EngineProblem {
+    /// Line of the sample; of a histogram its last one.
+    pub line: u32,
+    /// Metric name as on the page, for a histogram that of the engine.
+    pub metric: String,
+    /// Why.
+    pub problem: ValueProblem,
 }
 
 /// What a page says, per engine.
@@ -119,12 +75,14 @@ pub struct EnginePage {
     pub process_start_seconds: Option<f64>,
     /// Values that were NaN, infinite, negative or too large for their series.
     pub out_of_range: usize,
-    /// Repeated series; the first one counts.
+    /// Repeated series; the first one counts, or the newest where they carry timestamps.
     pub duplicates: usize,
     /// Histograms whose parts do not fit together.
     pub bad_histograms: usize,
     /// Samples of engines past [`MAX_ENGINES`].
     pub over_limit: usize,
+    /// The first [`MAX_ENGINE_PROBLEMS`] of all these.
+    pub problems: Vec<EngineProblem>,
 }
 
 impl EnginePage {
@@ -145,50 +103,38 @@ impl EnginePage {
             .filter(move |(key, _)| key.model_name == model_name)
     }
 
-    /// Expected series that at least one engine of the model does not export, by preferred metric
-    /// name; all of them when no engine serves the model.
+    /// Series of the newest vLLM that at least one engine of the model does not export, by preferred
+    /// metric name; all of them when no engine serves the model.
     #[must_use]
-    pub fn missing(&self, model_name: &str) -> BTreeSet<&'static str> {
-        let samples: Vec<&EngineSample> = self.of_model(model_name).map(|(_, s)| s).collect();
-        let missing = |has: &dyn Fn(&EngineSample) -> bool| {
-            samples.is_empty() || !samples.iter().all(|s| has(s))
-        };
-        let mut names = BTreeSet::new();
-        for series in CounterSeries::ALL
-            .into_iter()
-            .filter(|s| is_always_exported(*s))
-        {
-            if missing(&|s| s.counters.contains_key(&series)) {
-                names.extend(counter_metrics(series).first().copied());
-            }
-        }
-        for series in GaugeSeries::ALL {
-            if missing(&|s| s.gauges.contains_key(&series)) {
-                names.extend(gauge_metrics(series).first().copied());
-            }
-        }
-        for series in HistogramSeries::ALL {
-            if missing(&|s| s.histograms.contains_key(&series)) {
-                names.extend(histogram_metrics(series).first().copied());
-            }
-        }
-        if missing(&|s| s.cache.num_gpu_blocks.is_some()) {
-            names.insert(CACHE_INFO);
-        }
-        names
+    pub fn missing(&self, model_name: &str) -> BTreeSet<String> {
+        let newest = Expectation::newest(MetricsEngine::Vllm);
+        let mut engines = self
+            .of_model(model_name)
+            .map(|(_, sample)| sample)
+            .peekable();
+        let nothing = EngineSample::default();
+        let nobody = engines.peek().is_none().then_some(&nothing);
+        let missing = engines
+            .chain(nobody)
+            .flat_map(|sample| newest.missing(sample));
+        missing.map(|m| m.metric).collect()
     }
-}
 
-/// Finish reasons appear only once they happened, so their absence means nothing.
-const fn is_always_exported(series: CounterSeries) -> bool {
-    !matches!(
-        series,
-        CounterSeries::FinishedStop
-            | CounterSeries::FinishedLength
-            | CounterSeries::FinishedAbort
-            | CounterSeries::FinishedError
-            | CounterSeries::FinishedOther
-    )
+    fn note(&mut self, line: u32, metric: &str, problem: ValueProblem) {
+        *match problem {
+            ValueProblem::OutOfRange => &mut self.out_of_range,
+            ValueProblem::Duplicate => &mut self.duplicates,
+            ValueProblem::BadEdge | ValueProblem::Histogram(_) => &mut self.bad_histograms,
+            ValueProblem::TooMany => &mut self.over_limit,
+        } += 1;
+        if self.problems.len() < MAX_ENGINE_PROBLEMS {
+            self.problems.push(EngineProblem {
+                line,
+                metric: metric.to_owned(),
+                problem,
+            });
+        }
+    }
 }
 
 #[cfg(test)]

@@ -3,11 +3,17 @@
 //! Not quantiles (`percentile.rs`). Bucket edges are stored once under a content hash, so that two
 //! replicas with equal edges share an id without having to agree on it.
 
+mod delta;
+
 use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
+
+use crate::telemetry::percentile::histogram_quantile;
+
+pub use delta::BucketDelta;
 
 /// Finite bucket edges of one histogram; vLLM's longest has 38.
 pub const MAX_EDGES: usize = 256;
@@ -52,6 +58,18 @@ pub enum BadHistogram {
     /// Counts that fall from one bucket to the next, or whose number does not fit the edges.
     #[error("cumulative counts must not fall, one per edge and one for +Inf")]
     Counts,
+    /// A count that is not a whole number from 0 to 2^53.
+    #[error("a bucket count is not a whole number from 0 to 2^53")]
+    CountRange,
+    /// No bucket le="+Inf".
+    #[error("there is no bucket le=\"+Inf\", so the total is unknown")]
+    NoInfinity,
+    /// The `_count` series is not what the +Inf bucket says.
+    #[error("_count differs from the bucket le=\"+Inf\"")]
+    CountDiffers,
+    /// No finite `_sum` series.
+    #[error("there is no finite _sum")]
+    NoSum,
     /// The table already holds [`MAX_EDGE_SETS`] sets.
     #[error("more than 1024 different sets of bucket edges")]
     TooManySets,
@@ -119,6 +137,16 @@ fn check_edges(edges: &[f64]) -> Result<(), BadHistogram> {
     }
 }
 
+/// Largest count that a double holds exactly.
+pub(super) const MAX_COUNT: f64 = 9_007_199_254_740_992.0;
+
+/// A count as read from a page; `None` when it is not one.
+pub(super) fn whole_number(value: f64) -> Option<u64> {
+    (0.0..=MAX_COUNT)
+        .contains(&value)
+        .then(|| value.round() as u64)
+}
+
 /// A histogram as read from a page: counts since the process started.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CumulativeHistogram {
@@ -134,16 +162,41 @@ impl CumulativeHistogram {
     /// [`BadHistogram`] when the parts do not fit together.
     pub fn new(edges: Vec<f64>, cumulative: Vec<u64>, sum: f64) -> Result<Self, BadHistogram> {
         check_edges(&edges)?;
-        let fits = cumulative.len() == edges.len() + 1 && cumulative.is_sorted() && sum.is_finite();
-        if fits {
-            Ok(Self {
-                edges,
-                cumulative,
-                sum,
-            })
-        } else {
-            Err(BadHistogram::Counts)
+        if !sum.is_finite() {
+            return Err(BadHistogram::NoSum);
         }
+        if cumulative.len() != edges.len() + 1 || !cumulative.is_sorted() {
+            return Err(BadHistogram::Counts);
+        }
+        Ok(Self {
+            edges,
+            cumulative,
+            sum,
+        })
+    }
+
+    /// From the (edge, cumulative count) pairs of a page in ascending order, the last one for +Inf,
+    /// and its `_sum` and `_count`; the count may be left out.
+    ///
+    /// # Errors
+    /// [`BadHistogram`]: no +Inf, no sum, a count that differs, falling counts, bad edges.
+    pub fn from_series(
+        buckets: &[(f64, f64)],
+        sum: Option<f64>,
+        count: Option<f64>,
+    ) -> Result<Self, BadHistogram> {
+        let (infinite, finite) = buckets.split_last().ok_or(BadHistogram::EdgeCount)?;
+        if infinite.0 != f64::INFINITY {
+            return Err(BadHistogram::NoInfinity);
+        }
+        let edges = finite.iter().map(|b| b.0).collect();
+        let counts: Option<Vec<u64>> = buckets.iter().map(|b| whole_number(b.1)).collect();
+        let counts = counts.ok_or(BadHistogram::CountRange)?;
+        let agrees = |c: f64| whole_number(c).as_ref() == counts.last();
+        if !count.is_none_or(agrees) {
+            return Err(BadHistogram::CountDiffers);
+        }
+        Self::new(edges, counts, sum.unwrap_or(f64::NAN))
     }
 
     /// Finite bucket edges.
@@ -152,173 +205,91 @@ impl CumulativeHistogram {
         &self.edges
     }
 
+    /// Counts up to each edge, and the total last.
+    #[must_use]
+    pub fn cumulative(&self) -> &[u64] {
+        &self.cumulative
+    }
+
+    /// Sum of all observed values.
+    #[must_use]
+    pub const fn sum(&self) -> f64 {
+        self.sum
+    }
+
     /// Observations since the process started.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.cumulative.last().copied().unwrap_or_default()
     }
 
+    /// Mean of the observed values; `None` without observations.
+    #[must_use]
+    pub fn mean(&self) -> Option<f64> {
+        mean_of(self.sum, self.count())
+    }
+
+    /// The q-quantile of everything observed since the process started; see [`histogram_quantile`].
+    #[must_use]
+    pub fn quantile(&self, q: f64) -> Option<f64> {
+        let counts: Vec<f64> = self.cumulative.iter().map(|c| *c as f64).collect();
+        histogram_quantile(q, &self.edges, &counts)
+    }
+
     /// What was observed since `earlier`; `None` when any bucket went backwards or the edges differ,
     /// which means another process answers.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Option<BucketDelta> {
+        self.delta_since(earlier).ok()
+    }
+
+    /// What was observed since `earlier`, or why that cannot be said.
+    ///
+    /// # Errors
+    /// [`NoDelta`]: other edges, or counts that fell.
+    pub fn delta_since(&self, earlier: &Self) -> Result<BucketDelta, NoDelta> {
         if self.edges != earlier.edges {
-            return None;
+            return Err(NoDelta::EdgesChanged);
         }
         let mut below = 0;
         let mut buckets = Vec::new();
-        for (index, (now, then)) in self.cumulative.iter().zip(&earlier.cumulative).enumerate() {
-            let up_to = now.checked_sub(*then)?;
-            let count = up_to.checked_sub(below)?;
+        for (index, (now, then)) in (0..).zip(self.cumulative.iter().zip(&earlier.cumulative)) {
+            let up_to = now.checked_sub(*then).ok_or(NoDelta::Reset)?;
+            // A bucket of its own fell although all up to it grew.
+            let count = up_to.checked_sub(below).ok_or(NoDelta::Reset)?;
             if count > 0 {
-                buckets.push((u16::try_from(index).ok()?, count));
+                buckets.push((index, count));
             }
             below = up_to;
         }
-        let sum = self.sum - earlier.sum;
-        Some(BucketDelta {
+        Ok(BucketDelta {
             edges: EdgesId::of(&self.edges),
             buckets,
-            sum,
+            sum: self.sum - earlier.sum,
             count: below,
         })
     }
 }
 
-/// Observations of a window: counts per bucket, empty buckets left out.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct BucketDelta {
-    /// Which edges the indices refer to.
-    pub edges: EdgesId,
-    /// (bucket index, count), ascending; the index past the last edge is the +Inf bucket.
-    pub buckets: Vec<(u16, u64)>,
-    /// Sum of the observed values.
-    pub sum: f64,
-    /// Number of observations.
-    pub count: u64,
+/// Why two readings of a histogram have no difference.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum NoDelta {
+    /// The bucket edges differ, as between engine versions.
+    #[error("the bucket edges changed")]
+    EdgesChanged,
+    /// The values come from another metric than before.
+    #[error("the values come from another metric than before")]
+    SourceChanged,
+    /// A count fell: the process started again.
+    #[error("counts fell: the process started again")]
+    Reset,
 }
 
-impl BucketDelta {
-    /// Mean of the observed values; `None` without observations.
-    #[must_use]
-    pub fn mean(&self) -> Option<f64> {
-        (self.count > 0)
-            .then(|| self.sum / self.count as f64)
-            .filter(|m| m.is_finite())
-    }
-
-    /// Adds another delta over the same edges; false (and unchanged) when the edges differ.
-    #[must_use]
-    pub fn add(&mut self, other: &Self) -> bool {
-        if self.edges != other.edges {
-            return false;
-        }
-        let mut counts: BTreeMap<u16, u64> = self.buckets.iter().copied().collect();
-        for (index, count) in &other.buckets {
-            let slot = counts.entry(*index).or_default();
-            *slot = slot.saturating_add(*count);
-        }
-        self.buckets = counts.into_iter().collect();
-        self.sum += other.sum;
-        self.count = self.count.saturating_add(other.count);
-        true
-    }
-
-    /// Cumulative counts over `edges` with one more entry for +Inf; `None` when an index lies
-    /// outside them.
-    #[must_use]
-    pub fn cumulative(&self, edges: &[f64]) -> Option<Vec<f64>> {
-        let mut counts = vec![0.0; edges.len() + 1];
-        for (index, count) in &self.buckets {
-            *counts.get_mut(usize::from(*index))? += *count as f64;
-        }
-        let mut below = 0.0;
-        for count in &mut counts {
-            below += *count;
-            *count = below;
-        }
-        Some(counts)
-    }
+fn mean_of(sum: f64, count: u64) -> Option<f64> {
+    (count > 0)
+        .then(|| sum / count as f64)
+        .filter(|m| m.is_finite())
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn cumulative(counts: &[u64], sum: f64) -> CumulativeHistogram {
-        CumulativeHistogram::new(vec![1.0, 2.0], counts.to_vec(), sum).unwrap()
-    }
-
-    #[test]
-    fn a_delta_holds_only_what_is_new() {
-        let delta = cumulative(&[3, 5, 9], 20.0)
-            .since(&cumulative(&[3, 4, 6], 12.5))
-            .unwrap();
-        assert_eq!(
-            (delta.buckets.as_slice(), delta.count),
-            (&[(1, 1), (2, 2)][..], 3)
-        );
-        assert_eq!(delta.mean(), Some(2.5));
-        assert_eq!(delta.cumulative(&[1.0, 2.0]).unwrap(), [0.0, 1.0, 3.0]);
-        assert_eq!(delta.cumulative(&[1.0]), None, "an index outside the edges");
-    }
-
-    #[test]
-    fn going_backwards_or_other_edges_give_no_delta() {
-        assert_eq!(
-            cumulative(&[0, 0, 1], 1.0).since(&cumulative(&[3, 4, 6], 12.5)),
-            None
-        );
-        assert_eq!(
-            cumulative(&[5, 5, 7], 1.0).since(&cumulative(&[3, 4, 6], 0.0)),
-            None,
-            "one bucket fell"
-        );
-        let other = CumulativeHistogram::new(vec![1.0], vec![0, 0], 0.0).unwrap();
-        assert_eq!(cumulative(&[0, 0, 1], 1.0).since(&other), None);
-    }
-
-    #[test]
-    fn bad_parts_are_refused() {
-        let bad = |edges: Vec<f64>, counts: Vec<u64>| {
-            CumulativeHistogram::new(edges, counts, 0.0).unwrap_err()
-        };
-        assert_eq!(bad(vec![], vec![1]), BadHistogram::EdgeCount);
-        assert_eq!(bad(vec![2.0, 1.0], vec![1, 1, 1]), BadHistogram::EdgeOrder);
-        assert_eq!(bad(vec![f64::NAN], vec![1, 1]), BadHistogram::EdgeOrder);
-        assert_eq!(bad(vec![1.0], vec![2, 1]), BadHistogram::Counts);
-        assert_eq!(bad(vec![1.0], vec![2]), BadHistogram::Counts);
-        assert!(CumulativeHistogram::new(vec![1.0], vec![0, 1], f64::INFINITY).is_err());
-    }
-
-    #[test]
-    fn the_table_keeps_each_set_once_and_is_bounded() {
-        let mut table = EdgesTable::default();
-        let id = table.insert(&[0.1, 0.2]).unwrap();
-        assert_eq!(table.insert(&[0.1, 0.2]), Ok(id));
-        assert_eq!(table.get(id), Some(&[0.1, 0.2][..]));
-        for i in 1..MAX_EDGE_SETS {
-            table.insert(&[i as f64]).unwrap();
-        }
-        assert_eq!(table.insert(&[-1.0]), Err(BadHistogram::TooManySets));
-        let text = serde_json::to_string(&table).unwrap();
-        assert_eq!(serde_json::from_str::<EdgesTable>(&text).unwrap(), table);
-    }
-
-    #[test]
-    fn adding_needs_the_same_edges() {
-        let mut delta = cumulative(&[1, 1, 2], 3.0)
-            .since(&cumulative(&[0, 0, 0], 0.0))
-            .unwrap();
-        let again = delta.clone();
-        assert!(delta.add(&again));
-        assert_eq!(
-            (delta.buckets.as_slice(), delta.count),
-            (&[(0, 2), (2, 2)][..], 4)
-        );
-        assert!(!delta.add(&BucketDelta {
-            edges: EdgesId(0),
-            ..again
-        }));
-    }
-}
+mod tests;

@@ -2,19 +2,33 @@
 //!
 //! Not a validator of exposition rules and not tied to one engine. One bad line costs that line
 //! only: it is counted and the first [`MAX_REPORTED_PROBLEMS`] are reported with line and reason.
-//! Names keep their colons, exemplars are ignored, `_created` series are dropped. Text borrows from
-//! the page wherever no escape has to be resolved. Spec §18.13; reliability.md E13–E15, C7.
+//! Names keep their colons; `_created` companions of declared series are counted and left out. A
+//! sample is a view of the page: nothing is allocated for it but its place in the list, and a label
+//! is copied only when it is asked for and holds an escape. Spec §18.13; reliability.md E13–E15, C7.
 
+mod family;
+mod labels;
 mod line;
+mod problem;
+mod reader;
+mod repeated;
+mod scan;
 
 use std::borrow::Cow;
 
-use line::{Line, parse_line};
+pub use family::{Family, FamilyType};
+pub use labels::{Label, LabelIter, Labels};
+pub use problem::{LineProblem, Problem};
+pub use repeated::RepeatedSeries;
 
-/// Bytes of one page that are read; the rest is cut at a line end and reported. An engine's page
-/// is about 50 kB, so this is 160 times the usual.
+use line::Lines;
+use reader::Reader;
+use scan::parse_exemplar;
+
+/// Bytes of one scraped page that are read; the rest is cut at a line end and reported. An engine's
+/// page is about 50 kB, so this is 160 times the usual.
 pub const MAX_PAGE_BYTES: usize = 8 * 1024 * 1024;
-/// Samples kept of one page; vLLM has about 400.
+/// Samples kept of one scraped page; vLLM has about 400.
 pub const MAX_SERIES: usize = 20_000;
 /// Labels of one sample; vLLM's `cache_config_info` has 37.
 pub const MAX_LABELS: usize = 128;
@@ -22,16 +36,31 @@ pub const MAX_LABELS: usize = 128;
 pub const MAX_NAME_BYTES: usize = 256;
 /// Bytes of a label value.
 pub const MAX_LABEL_VALUE_BYTES: usize = 4096;
-/// Bad lines that are described; all of them are counted.
+/// Problems that are described; all of them are counted.
 pub const MAX_REPORTED_PROBLEMS: usize = 20;
+/// Bytes of a page that holds one sample, about; the list of samples starts at this guess.
+const TYPICAL_BYTES_PER_SAMPLE: usize = 128;
 
-/// One label of a sample.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Label<'a> {
-    /// Label name.
-    pub name: Cow<'a, str>,
-    /// Value with escapes resolved.
-    pub value: Cow<'a, str>,
+/// How much of a page is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes.
+    pub max_bytes: usize,
+    /// Samples, and families.
+    pub max_series: usize,
+}
+
+impl Limits {
+    /// For a page that an engine serves.
+    pub const SCRAPE: Self = Self {
+        max_bytes: MAX_PAGE_BYTES,
+        max_series: MAX_SERIES,
+    };
+    /// For a file that somebody asks about: two million series, 512 MiB.
+    pub const FILE: Self = Self {
+        max_bytes: 512 * 1024 * 1024,
+        max_series: 2_000_000,
+    };
 }
 
 /// One sample line.
@@ -39,79 +68,40 @@ pub struct Label<'a> {
 pub struct Sample<'a> {
     /// Metric name, colons included.
     pub name: Cow<'a, str>,
-    /// Labels in the order of the page; names do not repeat.
-    pub labels: Vec<Label<'a>>,
+    /// Labels.
+    pub labels: Labels<'a>,
     /// Value as written; may be NaN or infinite.
     pub value: f64,
     /// Timestamp as written: milliseconds in the classic format, seconds in OpenMetrics.
     pub timestamp: Option<f64>,
+    /// Line number from 1.
+    pub line: u32,
+    exemplar: Option<&'a str>,
 }
 
-impl Sample<'_> {
+/// One observation that a sample names as an example, usually with a trace id.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Exemplar<'a> {
+    /// Labels.
+    pub labels: Labels<'a>,
+    /// The observed value.
+    pub value: f64,
+    /// When, in seconds since the Unix epoch.
+    pub timestamp: Option<f64>,
+}
+
+impl<'a> Sample<'a> {
     /// The value of one label.
     #[must_use]
-    pub fn label(&self, name: &str) -> Option<&str> {
-        self.labels
-            .iter()
-            .find(|l| l.name == name)
-            .map(|l| l.value.as_ref())
+    pub fn label(&self, name: &str) -> Option<Cow<'a, str>> {
+        self.labels.get(name)
     }
-}
 
-/// Declared type of a metric family.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FamilyType {
-    /// Only grows, except at a restart.
-    Counter,
-    /// Goes up and down.
-    Gauge,
-    /// Cumulative buckets with sum and count.
-    Histogram,
-    /// Precomputed quantiles.
-    Summary,
-    /// Anything else, also OpenMetrics' info, stateset, gaugehistogram and unknown.
-    Other,
-}
-
-/// Why a line was not read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum LineProblem {
-    /// Not UTF-8.
-    #[error("the line is not UTF-8")]
-    NotUtf8,
-    /// Does not start with a metric name.
-    #[error("the line does not start with a metric name")]
-    BadName,
-    /// A name is longer than [`MAX_NAME_BYTES`].
-    #[error("a name is longer than 256 bytes")]
-    NameTooLong,
-    /// The braces do not hold `name="value"` pairs.
-    #[error("the labels are not a list of name=\"value\"")]
-    BadLabels,
-    /// The same label twice.
-    #[error("a label name is repeated")]
-    RepeatedLabel,
-    /// More than [`MAX_LABELS`].
-    #[error("more than 128 labels")]
-    TooManyLabels,
-    /// A label value is longer than [`MAX_LABEL_VALUE_BYTES`].
-    #[error("a label value is longer than 4096 bytes")]
-    LabelTooLong,
-    /// No number where the value belongs.
-    #[error("the value is not a number")]
-    BadValue,
-    /// Something after the value that is neither a timestamp nor an exemplar.
-    #[error("the text after the value is not a timestamp")]
-    BadTimestamp,
-}
-
-/// One line that was not read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Problem {
-    /// Line number from 1.
-    pub line: usize,
-    /// Why.
-    pub problem: LineProblem,
+    /// The exemplar; `None` without a readable one.
+    #[must_use]
+    pub fn exemplar(&self) -> Option<Exemplar<'a>> {
+        self.exemplar.and_then(parse_exemplar)
+    }
 }
 
 /// What was read of one page.
@@ -119,23 +109,27 @@ pub struct Problem {
 pub struct Page<'a> {
     /// Samples in the order of the page.
     pub samples: Vec<Sample<'a>>,
-    /// `# TYPE` lines in the order of the page.
-    pub types: Vec<(&'a str, FamilyType)>,
+    /// What comment lines declare, in the order of the page.
+    pub families: Vec<Family<'a>>,
+    /// Lines, blank ones included.
+    pub lines: u32,
     /// Lines that could not be read.
     pub bad_lines: usize,
-    /// The first [`MAX_REPORTED_PROBLEMS`] of them.
+    /// Oddities of lines that were read.
+    pub remarks: usize,
+    /// The first [`MAX_REPORTED_PROBLEMS`] bad lines and oddities.
     pub problems: Vec<Problem>,
     /// `_created` samples left out.
     pub created_dropped: usize,
     /// Readable samples left out because the caller did not ask for their name.
     pub unselected: usize,
-    /// Readable samples left out because the page had more than [`MAX_SERIES`].
+    /// Readable samples left out because there were more than the limit.
     pub over_limit: usize,
-    /// Bytes left out because the page was larger than [`MAX_PAGE_BYTES`].
+    /// Bytes left out because the page was larger than the limit.
     pub bytes_cut: usize,
-    /// The page ended with `# EOF` (OpenMetrics).
+    /// The page has the end mark `# EOF` of OpenMetrics.
     pub ended: bool,
-    /// The last line had no line end, so its value may be cut short.
+    /// The last line is not the end mark and had no line end, so its value may be cut short.
     pub unterminated: bool,
     /// How many of `samples` come from lines with a line end.
     whole: usize,
@@ -150,61 +144,37 @@ pub fn parse(page: &[u8]) -> Page<'_> {
 /// Reads a page and keeps only samples whose name `keep` accepts; others cost no memory.
 #[must_use]
 pub fn parse_selected(page: &[u8], keep: impl Fn(&str) -> bool) -> Page<'_> {
-    let (page, bytes_cut) = within_limit(page);
-    let mut read = Page {
+    parse_within(page, Limits::SCRAPE, keep)
+}
+
+/// Reads a page within other limits than a scrape's. `keep` must answer a name always the same: it
+/// is asked once for a run of samples with one name.
+#[must_use]
+pub fn parse_within(page: &[u8], limits: Limits, keep: impl Fn(&str) -> bool) -> Page<'_> {
+    let (page, bytes_cut) = within_limit(page, limits.max_bytes);
+    let guess = (page.len() / TYPICAL_BYTES_PER_SAMPLE).min(limits.max_series);
+    let empty = Page {
         bytes_cut,
+        samples: Vec::with_capacity(guess.min(MAX_SERIES)),
         ..Page::default()
     };
-    for (index, line) in page.split_inclusive(|b| *b == b'\n').enumerate() {
-        read.unterminated = !line.ends_with(b"\n");
-        match std::str::from_utf8(line)
-            .map_err(|_| LineProblem::NotUtf8)
-            .and_then(parse_line)
-        {
-            Ok(line) => read.accept(line, &keep),
-            Err(problem) => read.refuse(index + 1, problem),
-        }
+    let mut reader = Reader::new(empty, limits, keep);
+    for line in Lines::of(page) {
+        reader.read(&line);
     }
-    read
+    reader.page
 }
 
 /// The part of the page inside the size limit, cut after the last whole line.
-fn within_limit(page: &[u8]) -> (&[u8], usize) {
-    if page.len() <= MAX_PAGE_BYTES {
+fn within_limit(page: &[u8], max_bytes: usize) -> (&[u8], usize) {
+    if page.len() <= max_bytes {
         return (page, 0);
     }
-    let head = &page[..MAX_PAGE_BYTES];
-    let end = head.iter().rposition(|b| *b == b'\n').map_or(0, |i| i + 1);
-    (&head[..end], page.len() - end)
+    let end = memchr::memrchr(b'\n', &page[..max_bytes]).map_or(0, |i| i + 1);
+    (&page[..end], page.len() - end)
 }
 
 impl<'a> Page<'a> {
-    fn accept(&mut self, line: Line<'a>, keep: &impl Fn(&str) -> bool) {
-        match line {
-            Line::Nothing => {}
-            Line::End => self.ended = true,
-            Line::Type(name, kind) => {
-                if self.types.len() < MAX_SERIES {
-                    self.types.push((name, kind));
-                }
-            }
-            Line::Sample(sample) if sample.name.ends_with("_created") => self.created_dropped += 1,
-            Line::Sample(sample) if !keep(&sample.name) => self.unselected += 1,
-            Line::Sample(_) if self.samples.len() >= MAX_SERIES => self.over_limit += 1,
-            Line::Sample(sample) => {
-                self.samples.push(sample);
-                self.whole += usize::from(!self.unterminated);
-            }
-        }
-    }
-
-    fn refuse(&mut self, line: usize, problem: LineProblem) {
-        self.bad_lines += 1;
-        if self.problems.len() < MAX_REPORTED_PROBLEMS {
-            self.problems.push(Problem { line, problem });
-        }
-    }
-
     /// Samples of lines that were there to their end: a page cut inside a number looks like a page
     /// with another number.
     #[must_use]

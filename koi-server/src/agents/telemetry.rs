@@ -9,6 +9,7 @@ use koi_core::ids::{HostId, JobId, ReplicaId};
 use koi_core::telemetry::histogram::EdgesTable;
 use koi_core::telemetry::window::Window;
 use koi_core::tick::observatory::Observatory;
+use koi_core::time::UtcMicros;
 use koi_proto::convert::telemetry::WindowDecoder;
 use koi_proto::v1;
 use koi_proto::v1::server_message::Message as ToAgent;
@@ -26,6 +27,9 @@ use crate::tick::run::lock;
 const BACKLOG: usize = 128;
 /// Pause before a batch is tried again while the database is away.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
+/// How far ahead of the server's clock a window may end: clocks differ, and a window from the future
+/// would make all later ones look old.
+pub const MAX_AHEAD_SECONDS: i64 = 60;
 /// Most windows of one batch.
 const MAX_WINDOWS: usize = 512;
 
@@ -124,11 +128,21 @@ impl Worker {
 
     /// False when the stream has ended.
     async fn take(&mut self, batch: v1::Telemetry) -> bool {
-        let windows = self.decode(&batch);
-        let owners = self.owners(&windows).await;
         let now = utc_now();
+        let mut left_out = LeftOut::default();
+        let mut windows = self.decode(&batch, &mut left_out);
+        let owners = self.owners(&windows).await;
+        windows.retain(|w| {
+            let owner = owners.get(&w.replica).map(|(host, _)| host);
+            let objection = objection(w, &self.host, owner, now);
+            if let Some(reason) = objection {
+                left_out.add(reason, || format!("{reason} window of {}", w.replica));
+            }
+            objection.is_none()
+        });
+        left_out.tell(&self.host);
         let row = |w: &Window| {
-            let job = owners.get(&w.replica).copied();
+            let job = owners.get(&w.replica).map(|(_, job)| *job);
             to_stored(&self.host, job, w, self.decoder.edges(), now)
         };
         let mut stored = TelemetryBatch {
@@ -154,13 +168,13 @@ impl Worker {
         self.outbound.send(Ok(message)).await.is_ok()
     }
 
-    /// Which job each replica belongs to; unknown ones are stored without.
-    async fn owners(&self, windows: &[Window]) -> BTreeMap<ReplicaId, JobId> {
+    /// Host and job of each replica; unknown ones are stored without.
+    async fn owners(&self, windows: &[Window]) -> BTreeMap<ReplicaId, (HostId, JobId)> {
         let wanted: Vec<ReplicaId> = windows.iter().map(|w| w.replica.clone()).collect();
         let owners = self.ingest.core.read(move |m| {
             let known = wanted.into_iter().filter_map(|id| {
-                let job = m.state().replicas.get(&id)?.job;
-                Some((id, job))
+                let replica = m.state().replicas.get(&id)?;
+                Some((id, (replica.host.clone(), replica.job)))
             });
             known.collect()
         });
@@ -200,20 +214,12 @@ impl Worker {
         }
     }
 
-    fn decode(&self, batch: &v1::Telemetry) -> Vec<Window> {
-        let decoded = batch
-            .windows
-            .iter()
-            .take(MAX_WINDOWS)
-            .map(|w| self.decoder.decode(w));
-        let mut windows = Vec::with_capacity(batch.windows.len());
-        for result in decoded {
-            match result {
+    fn decode(&self, batch: &v1::Telemetry, left_out: &mut LeftOut) -> Vec<Window> {
+        let mut windows = Vec::with_capacity(batch.windows.len().min(MAX_WINDOWS));
+        for wire in batch.windows.iter().take(MAX_WINDOWS) {
+            match self.decoder.decode(wire) {
                 Ok(window) => windows.push(window),
-                Err(error) => {
-                    tracing::warn!(%error, host_id = %self.host, "a window was left out");
-                    Metric::TelemetryDroppedTotal.count(1, Some(("reason", "malformed")));
-                }
+                Err(error) => left_out.add("malformed", || error.to_string()),
             }
         }
         windows
@@ -236,5 +242,80 @@ impl Worker {
         if shown.await.is_err() {
             tracing::debug!("the server is stopping");
         }
+    }
+}
+
+/// Why a window is not believed: an agent speaks for replicas of its own host alone, and not of times
+/// to come. A replica that nobody knows (any more) is stored for the audit.
+fn objection(
+    window: &Window,
+    host: &HostId,
+    owner: Option<&HostId>,
+    now: UtcMicros,
+) -> Option<&'static str> {
+    if window.end > now.plus_seconds(MAX_AHEAD_SECONDS) {
+        Some("future")
+    } else if owner.is_some_and(|owner| owner != host) {
+        Some("foreign")
+    } else {
+        None
+    }
+}
+
+/// Windows of one batch that were left out: counted each, told once.
+#[derive(Default)]
+struct LeftOut {
+    n: u64,
+    first: Option<String>,
+}
+
+impl LeftOut {
+    fn add(&mut self, reason: &'static str, words: impl FnOnce() -> String) {
+        self.n += 1;
+        self.first.get_or_insert_with(words);
+        Metric::TelemetryDroppedTotal.count(1, Some(("reason", reason)));
+    }
+
+    fn tell(&self, host: &HostId) {
+        if let Some(first) = &self.first {
+            tracing::warn!(host_id = %host, n = self.n, first, "windows were left out");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn window(end: UtcMicros) -> Window {
+        Window {
+            replica: "chat.g1.r0.0".parse().unwrap(),
+            start: UtcMicros(0),
+            end,
+            elapsed_micros: 10_000_000,
+            scrapes: 10,
+            failed_scrapes: 0,
+            gpus: 1,
+            counters: BTreeMap::new(),
+            gauges: BTreeMap::new(),
+            histograms: BTreeMap::new(),
+            tpot_source: None,
+            cache: Default::default(),
+            flags: Default::default(),
+        }
+    }
+
+    #[test]
+    fn hazard_h13_an_agent_speaks_for_its_own_replicas_and_its_own_time() {
+        let now = UtcMicros(1_000_000_000);
+        let [own, other]: [HostId; 2] = ["h100-a", "l40s-b"].map(|h| h.parse().unwrap());
+        let fresh = window(now);
+        assert_eq!(objection(&fresh, &own, Some(&own), now), None);
+        assert_eq!(objection(&fresh, &own, None, now), None);
+        assert_eq!(objection(&fresh, &other, Some(&own), now), Some("foreign"));
+        let near = window(now.plus_seconds(MAX_AHEAD_SECONDS));
+        assert_eq!(objection(&near, &own, Some(&own), now), None);
+        let far = window(now.plus_seconds(86_400));
+        assert_eq!(objection(&far, &own, Some(&own), now), Some("future"));
     }
 }

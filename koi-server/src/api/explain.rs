@@ -36,14 +36,21 @@ pub(super) fn explain(
         plan_seq: plan.map_or(0, |p| p.seq.0),
         tick_id: plan.map_or(0, |p| p.tick.0),
         action: action.map(|a| a.kind.name().to_owned()).unwrap_or_default(),
-        rationale: action.map_or_else(
-            || "no plan has spoken about this job yet; the next tick will".to_owned(),
-            |a| a.rationale.clone(),
-        ),
+        rationale: rationale(view, action),
         not_chosen: options.iter().map(|c| encode::option(c)).collect(),
         mechanisms: mechanisms(view, evidence, beliefs, causal),
         would_change: would_change(view, &options),
     }
+}
+
+fn rationale(view: &JobView, action: Option<&koi_core::plan::PlanAction>) -> String {
+    if let koi_core::store::JobState::Finished { reason } = &view.record.state {
+        return format!("it is over: {reason}");
+    }
+    action.map_or_else(
+        || "no plan has spoken about this job yet; the next tick will".to_owned(),
+        |a| a.rationale.clone(),
+    )
 }
 
 /// The mechanisms that the ladder commits or that judged it, with belief and newest verdicts.

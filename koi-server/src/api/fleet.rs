@@ -18,6 +18,9 @@ use crate::auth::{Identity, TokenTable};
 use crate::core_loop::{Core, utc_now};
 use crate::store::Store;
 
+/// Longest reason of a change.
+const MAX_REASON_BYTES: usize = 1024;
+
 /// The `Fleet` service.
 #[derive(Clone)]
 pub struct FleetApi {
@@ -113,13 +116,19 @@ impl FleetApi {
         identity: &Identity,
         key: &str,
         (host, cordoned, draining): (HostId, bool, bool),
+        reason: String,
     ) -> Result<v1::Node, Status> {
+        if reason.len() > MAX_REASON_BYTES {
+            let message = format!("at most {MAX_REASON_BYTES} bytes");
+            return Err(invalid_field("reason", message));
+        }
         let payload = format!("policy {host} {cordoned} {draining}").into_bytes();
         if let Err(request) = remembered(&self.store, identity, key, &payload).await? {
             let command = Command::HostPolicy {
                 host: host.clone(),
                 cordoned,
                 draining,
+                reason,
                 request,
             };
             self.core
@@ -169,7 +178,7 @@ impl v1::fleet_server::Fleet for FleetApi {
         let request = request.into_inner();
         let policy = (host_id(&request.host)?, request.cordoned, false);
         let node = self
-            .set_policy(&identity, &request.idempotency_key, policy)
+            .set_policy(&identity, &request.idempotency_key, policy, request.reason)
             .await?;
         Ok(Response::new(v1::CordonNodeReply { node: Some(node) }))
     }
@@ -182,7 +191,7 @@ impl v1::fleet_server::Fleet for FleetApi {
         let request = request.into_inner();
         let policy = (host_id(&request.host)?, true, true);
         let node = self
-            .set_policy(&identity, &request.idempotency_key, policy)
+            .set_policy(&identity, &request.idempotency_key, policy, request.reason)
             .await?;
         Ok(Response::new(v1::DrainNodeReply { node: Some(node) }))
     }

@@ -266,7 +266,13 @@ impl v1::jobs_server::Jobs for JobsApi {
         if request.reason.len() > 1024 {
             return Err(invalid_field("reason", "at most 1024 bytes"));
         }
-        let job = self.find(&request.job).await?.record.id;
+        let record = self.find(&request.job).await?.record;
+        let job = record.id;
+        if record.state.is_finished() {
+            // Over is over, whether or not the server still remembers it.
+            let job_id = job.to_string();
+            return Ok(Response::new(v1::CancelJobReply { job_id }));
+        }
         let payload = format!("cancel {job}").into_bytes();
         let record = match self
             .remembered(&identity, &request.idempotency_key, &payload)

@@ -49,6 +49,9 @@ pub fn refused(refusal: &Refusal) -> Status {
 /// The status of a database failure; details stay in the log.
 #[must_use]
 pub fn store_failed(error: &StoreError) -> Status {
+    if matches!(error, StoreError::BadPageToken) {
+        return invalid_field("page.token", "is not a token of this list");
+    }
     if error.is_transient() {
         tracing::warn!(%error, "a read failed");
         Status::unavailable("the database is away; try again")

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use koi_proto::v1;
-use tokio_stream::wrappers::TcpListenerStream;
 use tonic::transport::{Identity as TlsIdentity, Server, ServerTlsConfig};
 
 use super::Parts;
+use super::incoming::{SILENCE_LIMIT, incoming, max_connections};
 use crate::agents::session::{AgentsApi, Rhythm};
 use crate::agents::telemetry::Ingest;
 use crate::api::admin::AdminApi;
@@ -64,7 +64,7 @@ pub(super) async fn listen(
     server
         .add_routes(routes)
         .serve_with_incoming_shutdown(
-            TcpListenerStream::new(listener),
+            incoming(listener, max_connections(), SILENCE_LIMIT),
             parts.shutdown.clone().cancelled_owned(),
         )
         .await
@@ -134,11 +134,22 @@ fn routes(parts: &Parts) -> tonic::service::Routes {
         v1::performance_server::PerformanceServer::new(performance)
             .max_decoding_message_size(MAX_MESSAGE_BYTES),
     )
-    .add_service(v1::plans_server::PlansServer::new(plans))
-    .add_service(v1::ticks_server::TicksServer::new(tick_api))
-    .add_service(v1::beliefs_server::BeliefsServer::new(beliefs))
-    .add_service(v1::fleet_server::FleetServer::new(fleet))
-    .add_service(v1::admin_server::AdminServer::new(admin))
+    .add_service(
+        v1::plans_server::PlansServer::new(plans).max_decoding_message_size(MAX_MESSAGE_BYTES),
+    )
+    .add_service(
+        v1::ticks_server::TicksServer::new(tick_api).max_decoding_message_size(MAX_MESSAGE_BYTES),
+    )
+    .add_service(
+        v1::beliefs_server::BeliefsServer::new(beliefs)
+            .max_decoding_message_size(MAX_MESSAGE_BYTES),
+    )
+    .add_service(
+        v1::fleet_server::FleetServer::new(fleet).max_decoding_message_size(MAX_MESSAGE_BYTES),
+    )
+    .add_service(
+        v1::admin_server::AdminServer::new(admin).max_decoding_message_size(MAX_MESSAGE_BYTES),
+    )
     .add_service(
         v1::agents_server::AgentsServer::new(agents_api(parts))
             .max_decoding_message_size(MAX_TELEMETRY_BYTES),

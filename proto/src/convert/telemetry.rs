@@ -292,7 +292,7 @@ impl WindowDecoder {
         {
             return Err(BadWindow::Shape);
         }
-        if !wire.sum.is_finite() {
+        if !wire.sum.is_finite() || wire.sum < 0.0 {
             return Err(BadWindow::Value(id));
         }
         if let Some(series) = series {

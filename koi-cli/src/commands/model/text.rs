@@ -1,6 +1,6 @@
 //! A model report as tables for people.
 
-use koi_core::model::{ModelFacts, ModelReport, PartSum, ReportChoices};
+use koi_core::model::{ModelFacts, ModelReport, NamedBytes, PartSum, ReportChoices, Splits};
 
 use crate::output::{Grid, escape};
 
@@ -17,7 +17,7 @@ pub(super) fn report(
     let split = format!("tp={} pp={}", choices.tp, choices.pp);
     let mut sections = vec![
         headline(name, facts),
-        shape(facts),
+        shape(report),
         format!("PARAMETERS\n{}", parts(facts, &report.parts)),
         format!("WEIGHTS\n{}", bytes(&report.weight_bytes, "FORMAT", &split)),
         format!(
@@ -50,7 +50,12 @@ pub(super) fn report(
 fn headline(name: &str, facts: &ModelFacts) -> String {
     let quantized = facts.quantization.as_ref();
     let method = quantized.map_or(String::new(), |q| {
-        format!(", {} by {}", q.weight_dtype.name(), escape(&q.method))
+        let dtype = q.weight_dtype.name();
+        if q.method == dtype {
+            format!(", stored as {dtype}")
+        } else {
+            format!(", stored as {dtype} by {}", escape(&q.method))
+        }
     });
     let active = if facts.params_active == facts.params_total {
         String::new()
@@ -66,7 +71,8 @@ fn headline(name: &str, facts: &ModelFacts) -> String {
 }
 
 /// The numbers of the shape, each with its source.
-fn shape(facts: &ModelFacts) -> String {
+fn shape(report: &ModelReport) -> String {
+    let facts = &report.facts;
     let mut grid = Grid::new(&["FACT", "VALUE", "FROM"]).numbers(&[1]);
     let mut row = |label: &str, value: String, fact: &str| {
         let source = facts.sources.get(fact).map_or("-", String::as_str);
@@ -142,7 +148,7 @@ fn parts(facts: &ModelFacts, parts: &[PartSum]) -> String {
     grid.text()
 }
 
-fn bytes(rows: &[koi_core::model::NamedBytes], heading: &str, split: &str) -> String {
+fn bytes(rows: &[NamedBytes], heading: &str, split: &str) -> String {
     let per_gpu = format!("GiB A GPU ({split})");
     let headings = [heading, "BYTES", "GiB", per_gpu.as_str()];
     let mut grid = Grid::new(&headings).numbers(&[1, 2, 3]);
@@ -193,22 +199,38 @@ fn cache(report: &ModelReport) -> String {
 
 fn splits(report: &ModelReport) -> String {
     let mut lines = vec![];
-    let mut add = |name: &str, splits: &koi_core::model::Splits| {
+    let mut add = |name: &str, splits: &Splits| {
         let legal: Vec<String> = splits.legal.iter().map(u32::to_string).collect();
         lines.push(format!("  {name}: {}", legal.join(" ")));
-        for refused in &splits.refused {
-            // One reason tells a person enough; the JSON form has all.
-            if let Some(reason) = refused.reasons.first() {
-                lines.push(format!("    not {}: {}", refused.n, escape(reason)));
-            }
-        }
+        let remarks = splits.remarks.iter().map(|r| (r.n, r.text.as_str()));
+        lines.extend(grouped(remarks).map(|(n, text)| format!("    {n}: {text}")));
+        // One reason tells a person enough; the JSON form has all.
+        let refused = splits.refused.iter();
+        let refused = refused.filter_map(|r| Some((r.n, r.reasons.first()?.as_str())));
+        lines.extend(grouped(refused).map(|(n, text)| format!("    not {n}: {text}")));
     };
     add("tensor parallel", &report.tp);
-    if let Some(spread) = &report.tp_with_expert_parallel {
-        add("tensor parallel, experts spread", spread);
+    let spread = report.tp_with_expert_parallel.as_ref();
+    if let Some(spread) = spread.filter(|s| s.legal != report.tp.legal) {
+        add("tensor parallel, experts spread over it", spread);
     }
     add("pipeline stages", &report.pp);
     lines.join("\n")
+}
+
+/// Numbers with the same text, in the order of their first; the number itself is cut from the text.
+fn grouped<'a>(
+    rows: impl Iterator<Item = (u32, &'a str)>,
+) -> impl Iterator<Item = (String, String)> {
+    let mut groups: Vec<(String, String)> = vec![];
+    for (n, text) in rows {
+        let text = escape(text.strip_prefix(&format!("tp={n} ")).unwrap_or(text));
+        match groups.iter_mut().find(|(_, known)| *known == text) {
+            Some((numbers, _)) => numbers.push_str(&format!(" {n}")),
+            None => groups.push((n.to_string(), text)),
+        }
+    }
+    groups.into_iter()
 }
 
 fn billions(n: u64) -> String {
@@ -225,7 +247,10 @@ fn share(part: u64, whole: u64) -> String {
     if part == 0 || whole == 0 {
         return "-".to_owned();
     }
-    format!("{:.0} %", 100.0 * part as f64 / whole as f64)
+    if part == whole {
+        return "all".to_owned();
+    }
+    format!("{:.1} %", 100.0 * part as f64 / whole as f64)
 }
 
 #[cfg(test)]
@@ -251,12 +276,12 @@ mod tests {
         let text = shown("gpt-oss-120b", 8);
         for part in [
             "116.829B parameters",
-            "mxfp4 by mxfp4",
+            "stored as mxfp4",
             "routed experts",
             "sliding window",
             "128 tokens",
             "tp=8 pp=1",
-            "not 3: tp=3 does not divide the query heads (64)",
+            "not 3 5 6 7 10 12 14 20 24: does not divide the query heads (64)",
             "quantization_config.quant_method",
         ] {
             assert!(text.contains(part), "{part:?} is not in\n{text}");
@@ -267,7 +292,10 @@ mod tests {
     #[test]
     fn absent_is_a_dash() {
         let text = shown("llama-3.1-8b", 2);
-        let line = text.lines().find(|l| l.contains("embedding")).unwrap();
+        let line = text
+            .lines()
+            .find(|l| l.trim_start().starts_with("embedding "))
+            .unwrap();
         assert!(line.contains(" -"), "{line}");
         assert!(!text.contains("experts"), "{text}");
     }

@@ -120,6 +120,34 @@ pub(super) const OLMO2: Spec = Spec {
     ..Spec::BASE
 };
 
+pub(super) const OLMO3: Spec = Spec {
+    model_types: &["olmo3"],
+    class: "Olmo3Config",
+    layout: Layout::EveryNth(4),
+    ..OLMO2
+};
+
+pub(super) const SMOLLM3: Spec = Spec {
+    model_types: &["smollm3"],
+    class: "SmolLM3Config",
+    tied: true,
+    kv_heads: KvDefault::Fixed(4),
+    class_shape: None,
+    ..LLAMA
+};
+
+pub(super) const ERNIE4_5: Spec = Spec {
+    model_types: &["ernie4_5"],
+    class: "Ernie4_5Config",
+    qkv_bias: Bias::Flag(&["use_bias"], false),
+    output_bias: Bias::Flag(&["use_bias"], false),
+    mlp_bias: Bias::Flag(&["use_bias"], false),
+    tied: true,
+    kv_heads: KvDefault::Required,
+    head_dim: HeadDim::Fixed(128),
+    ..Spec::BASE
+};
+
 pub(super) const COHERE: Spec = Spec {
     model_types: &["cohere"],
     class: "CohereConfig",
@@ -184,6 +212,13 @@ pub(super) const GRANITE: Spec = Spec {
     class: "GraniteConfig",
     class_shape: None,
     ..LLAMA
+};
+
+pub(super) const GLM: Spec = Spec {
+    model_types: &["glm"],
+    class: "GlmConfig",
+    norms_per_layer: 2,
+    ..GLM4
 };
 
 pub(super) const GLM4: Spec = Spec {

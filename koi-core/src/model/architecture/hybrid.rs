@@ -60,6 +60,29 @@ pub(super) const NEMOTRON_H: Spec = Spec {
     ..Spec::BASE
 };
 
+pub(super) const BAMBA: Spec = Spec {
+    model_types: &["bamba"],
+    class: "BambaConfig",
+    layout: Layout::MambaOrder,
+    qkv_bias: ATTENTION_BIAS,
+    output_bias: ATTENTION_BIAS,
+    mlp_bias: Bias::Flag(&["mlp_bias"], false),
+    kv_heads: KvDefault::Required,
+    ..Spec::BASE
+};
+
+pub(super) const GRANITE_MOE_HYBRID: Spec = Spec {
+    model_types: &["granitemoehybrid"],
+    class: "GraniteMoeHybridConfig",
+    mlp_bias: Bias::Never,
+    moe: Some(MoeSpec {
+        width: &[],
+        shared: Shared::Width(&["shared_intermediate_size"]),
+        ..MoeSpec::BASE
+    }),
+    ..BAMBA
+};
+
 pub(super) const JAMBA: Spec = Spec {
     model_types: &["jamba"],
     class: "JambaConfig",

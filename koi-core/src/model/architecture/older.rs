@@ -47,6 +47,13 @@ pub(super) const GPT2: Spec = Spec {
     ..BIASED
 };
 
+pub(super) const GPT_BIGCODE: Spec = Spec {
+    model_types: &["gpt_bigcode"],
+    class: "GPTBigCodeConfig",
+    kv_heads: KvDefault::MultiQueryFlag,
+    ..GPT2
+};
+
 pub(super) const GPT_NEOX: Spec = Spec {
     model_types: &["gpt_neox"],
     class: "GPTNeoXConfig",

@@ -37,7 +37,7 @@ pub(super) const QWEN2_MOE: Spec = Spec {
 };
 
 pub(super) const QWEN3_MOE: Spec = Spec {
-    model_types: &["qwen3_moe", "qwen3_vl_moe_text"],
+    model_types: &["qwen3_moe", "qwen3_vl_moe_text", "qwen3_omni_moe_text"],
     class: "Qwen3MoeConfig",
     qkv_bias: ATTENTION_BIAS,
     output_bias: ATTENTION_BIAS,
@@ -73,6 +73,26 @@ pub(super) const OLMOE: Spec = Spec {
         ..MoeSpec::BASE
     }),
     ..Spec::BASE
+};
+
+pub(super) const PHIMOE: Spec = Spec {
+    model_types: &["phimoe"],
+    class: "PhimoeConfig",
+    qkv_bias: ATTENTION_BIAS,
+    output_bias: ATTENTION_BIAS,
+    norm_bias: Bias::Always,
+    head_bias: true,
+    ..MIXTRAL
+};
+
+pub(super) const GRANITE_MOE: Spec = Spec {
+    model_types: &["granitemoe"],
+    class: "GraniteMoeConfig",
+    layout: Layout::Full,
+    qkv_bias: ATTENTION_BIAS,
+    output_bias: ATTENTION_BIAS,
+    kv_heads: KvDefault::Heads,
+    ..MIXTRAL
 };
 
 const COUNTED_SHARED: MoeSpec = MoeSpec {

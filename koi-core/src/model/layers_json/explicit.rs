@@ -180,10 +180,45 @@ pub(super) fn linear_order(
         let n = reader.or_default("layer_kinds", keys, (1, MAX_LAYERS), default)?;
         return Some((0..layers).map(|l| (l + 1).is_multiple_of(n)).collect());
     };
+    two_words(
+        reader,
+        (path, list),
+        layers,
+        ["full_attention", "linear_attention"],
+    )
+}
+
+/// Which layers are attention beside Mamba.
+pub(super) fn mamba_order(reader: &mut Reader<'_>, layers: u32) -> Option<Vec<bool>> {
+    for key in ["layer_types", "layers_block_type"] {
+        if let Some((path, list)) = reader.find(key) {
+            return two_words(reader, (path, list), layers, ["attention", "mamba"]);
+        }
+    }
+    let keys: Keys = &["attn_layer_indices"];
+    if reader.find_any(keys).is_none() {
+        reader.missing(keys, "the numbers of the attention layers".to_owned());
+        return None;
+    }
+    let listed = reader.numbers(keys, layers as usize, layers.saturating_sub(1))?;
+    reader.source("layer_kinds", "attn_layer_indices");
+    Some((0..layers).map(|l| listed.contains(&l)).collect())
+}
+
+/// A list with one of two words for each layer; true for the first.
+fn two_words(
+    reader: &mut Reader<'_>,
+    (path, list): (String, &Value),
+    layers: u32,
+    [yes, no]: [&str; 2],
+) -> Option<Vec<bool>> {
     let word = |v: &Value| match v.as_str() {
-        Some("full_attention") => Ok(true),
-        Some("linear_attention") => Ok(false),
-        _ => Err(shown(&v.to_string())),
+        Some(text) if text == yes => Ok(true),
+        Some(text) if text == no => Ok(false),
+        _ => Err(format!(
+            "{} is not modelled here; {yes} and {no} are",
+            shown(&v.to_string())
+        )),
     };
     let words = list.as_array().filter(|w| w.len() == layers as usize);
     let order = match words {
@@ -193,10 +228,7 @@ pub(super) fn linear_order(
         Some(words) => words
             .iter()
             .map(word)
-            .collect::<Result<Vec<bool>, String>>()
-            .map_err(|got| {
-                format!("{got} is not modelled here; full_attention and linear_attention are")
-            }),
+            .collect::<Result<Vec<bool>, String>>(),
     };
     match order {
         Ok(order) => {

@@ -130,6 +130,7 @@ fn by_rule(reader: &mut Reader<'_>, layout: Layout, layers: u32) -> Option<Vec<S
         | Layout::LinearInterval(_)
         | Layout::PatternString
         | Layout::Blocks
+        | Layout::MambaOrder
         | Layout::Period => {
             reader.source(fact, "full attention everywhere, rule of the class");
             pick(&|_| true, Sight::Sliding)

@@ -23,6 +23,7 @@ pub(super) fn read(reader: &mut Reader<'_>, path: &str, config: &Value) -> Optio
     let mut only = Patterns::default();
     let mut everything = false;
     for (name, group) in groups {
+        let name = shown(name);
         let Some(weights) = group.get("weights").filter(|w| !w.is_null()) else {
             continue;
         };

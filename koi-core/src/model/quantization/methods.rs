@@ -24,7 +24,7 @@ pub(super) struct Method {
 impl Method {
     fn linear(name: &str, field: &'static str, format: Format) -> Self {
         Self {
-            name: name.to_owned(),
+            name: shown(name),
             field,
             format,
             scope: Scope::Linear,

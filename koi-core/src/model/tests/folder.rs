@@ -238,6 +238,11 @@ fn every_number_has_a_source() {
         }
         let sum: u64 = model.parts.iter().map(|p| p.params).sum();
         assert_eq!(sum, model.params_total, "{name}");
+        if model.quantization.is_none() {
+            let each = model.base_dtype.activation_bytes() as u64;
+            let bytes = model.weight_bytes(WeightDtype::Auto);
+            assert_eq!(bytes, each * model.params_total, "{name}");
+        }
         let layers: u32 = model.kinds.iter().map(|k| k.layers).sum();
         assert_eq!(layers, model.layers, "{name}");
     }

@@ -83,11 +83,9 @@ fn the_largest_legal_numbers_do_not_overflow() {
     assert!(facts(&mamba.to_string()).totals.state_bytes.is_finite());
 }
 
-#[test]
-fn any_field_of_any_type_is_refused_or_read() {
-    let base: Value = serde_json::from_str(QWEN3_30B_A3B).unwrap();
-    let keys: Vec<String> = base.as_object().unwrap().keys().cloned().collect();
-    let strange = [
+/// Values that no field expects.
+fn strange_values() -> [Value; 11] {
+    [
         Value::Null,
         json!({}),
         json!([]),
@@ -95,27 +93,56 @@ fn any_field_of_any_type_is_refused_or_read() {
         json!(true),
         json!(i64::MIN),
         json!(3),
+        json!(4_000),
         json!([[[]]]),
         json!({"quant_method": {"a": 1}}),
         json!("\u{1b}[31m"),
-    ];
+    ]
+}
+
+#[test]
+fn any_field_of_any_type_is_refused_or_read() {
+    let rows: Value = serde_json::from_str(include_str!("further.json")).unwrap();
+    let mut bases: Vec<Value> = rows
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|r| r["config"].clone())
+        .collect();
+    bases.push(serde_json::from_str(QWEN3_30B_A3B).unwrap());
+    bases.extend(
+        ["deepseek-v3", "falcon-180b", "bloom-7b1"].map(|name| {
+            serde_json::from_str(KnownModel::find(name).unwrap().config_json()).unwrap()
+        }),
+    );
     let extra = [
         "layer_types",
         "quantization_config",
         "text_config",
         "mlp_only_layers",
         "sliding_window",
+        "block_configs",
+        "hybrid_override_pattern",
+        "no_rope_layers",
+        "moe_layers",
     ];
-    for key in keys.iter().map(String::as_str).chain(extra) {
-        for value in &strange {
-            let mut config = base.clone();
-            config[key] = value.clone();
-            // Any answer is right here but a panic; what is read adds up.
-            if let Ok(model) = ModelFacts::from_config_json(&config.to_string()) {
-                assert_eq!(
-                    model.parts.iter().map(|p| p.params).sum::<u64>(),
-                    model.params_total
-                );
+    for base in bases {
+        let keys: Vec<String> = base.as_object().unwrap().keys().cloned().collect();
+        for key in keys.iter().map(String::as_str).chain(extra) {
+            for value in strange_values() {
+                let mut config = base.clone();
+                config[key] = value;
+                // Any answer is right here but a panic; what is read adds up.
+                if let Ok(model) = ModelFacts::from_config_json(&config.to_string()) {
+                    let sum: u64 = model.parts.iter().map(|p| p.params).sum();
+                    assert_eq!(sum, model.params_total, "{key} of {config}");
+                    assert!(
+                        model
+                            .weight_bytes_per_gpu(WeightDtype::Auto, 2, 2)
+                            .is_finite()
+                    );
+                    assert!(model.split_refusals(6, 1).len() < 50);
+                }
             }
         }
     }

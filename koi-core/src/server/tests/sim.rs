@@ -119,6 +119,7 @@ impl Sim {
             host: name.parse().unwrap(),
             cordoned,
             draining: false,
+            reason: "a test".to_owned(),
             request,
         };
         self.ask(policy).unwrap();

@@ -1,228 +1,204 @@
-//! The walk over a page's samples: raw values first, then the preferred name of each series.
+//! The walk over a page's samples: which engine each belongs to, and where its value goes. Not which
+//! values count (`raw.rs`).
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use super::{
-    CACHE_INFO, EnginePage, MAX_ENGINES, PROCESS_START, TPOT_SOURCES, counter_metrics,
-    gauge_metrics, histogram_metrics,
-};
-use crate::telemetry::histogram::{CumulativeHistogram, MAX_EDGES};
+use super::names::{Found, METRIC_NAMES, Meaning, Part, find, find_histogram_part};
+use super::raw::{Raw, Reading};
+use super::{EnginePage, MAX_ENGINES, PROCESS_START, ValueProblem};
+use crate::telemetry::histogram::MAX_COUNT;
 use crate::telemetry::metrics_text::{Page, Sample};
-use crate::telemetry::sample::{CachePool, EngineKey, EngineSample};
-use crate::telemetry::series::{CounterSeries, GaugeSeries, HistogramSeries};
-
-/// Largest counter that a double holds exactly.
-const MAX_COUNT: f64 = 9_007_199_254_740_992.0;
-/// Rounding that a usage fraction may show above 1.
-const FRACTION_SLACK: f64 = 1e-6;
-
-/// One engine's raw values, by metric name.
-#[derive(Default)]
-struct Raw<'p> {
-    plain: BTreeMap<&'p str, f64>,
-    finished: BTreeMap<CounterSeries, f64>,
-    buckets: BTreeMap<&'p str, BTreeMap<u64, (f64, f64)>>,
-}
+use crate::telemetry::sample::{CachePool, EngineKey, EngineSample, MetricsEngine};
 
 pub(super) fn collect(page: &Page<'_>) -> EnginePage {
-    let mut out = EnginePage::default();
-    let mut raw: BTreeMap<EngineKey, Raw<'_>> = BTreeMap::new();
-    let mut pools: BTreeMap<Option<u32>, CachePool> = BTreeMap::new();
+    let mut collector = Collector::default();
     for sample in page.whole_samples() {
-        match sample.name.as_ref() {
-            PROCESS_START => {
-                out.process_start_seconds = Some(sample.value).filter(|v| v.is_finite() && *v > 0.0)
+        collector.take(sample);
+    }
+    collector.finish()
+}
+
+/// The labels that matter.
+#[derive(Debug, Clone, PartialEq, Default)]
+struct Told<'p> {
+    model_name: Cow<'p, str>,
+    engine: Option<Cow<'p, str>>,
+    replica: Cow<'p, str>,
+    le: Option<f64>,
+    finished_reason: Option<Cow<'p, str>>,
+}
+
+impl<'p> Told<'p> {
+    fn by(sample: &Sample<'p>) -> Self {
+        let mut told = Self::default();
+        for label in sample.labels {
+            match label.name.as_ref() {
+                "model_name" => told.model_name = label.value,
+                "engine" | "dp_rank" => told.engine = Some(label.value),
+                "ReplicaId" => told.replica = label.value,
+                // Ray's worker, where no replica is named.
+                "WorkerId" if told.replica.is_empty() => told.replica = label.value,
+                "le" => told.le = label.value.parse().ok(),
+                "finished_reason" => told.finished_reason = Some(label.value),
+                _ => {}
             }
-            CACHE_INFO if pools.len() < MAX_ENGINES => {
-                pools.insert(
-                    sample.label("engine").and_then(|e| e.parse().ok()),
-                    cache_pool(sample),
-                );
-            }
-            name if name.starts_with("vllm:") => take(&mut raw, sample, &mut out),
-            _ => {}
+        }
+        told
+    }
+
+    /// The engine's index. An engine label that is no number names a replica instead.
+    fn index(&self) -> (u32, Cow<'p, str>) {
+        match self.engine.as_deref().map(str::parse) {
+            None => (0, self.replica.clone()),
+            Some(Ok(index)) => (index, self.replica.clone()),
+            Some(Err(_)) => (0, self.engine.clone().unwrap_or_default()),
         }
     }
-    for (key, raw) in raw {
-        let mut engine = resolve(&raw, &mut out);
-        let exports_something = engine != EngineSample::default();
-        engine.cache = pools
-            .get(&Some(key.engine))
-            .or_else(|| pools.get(&None))
-            .copied()
-            .unwrap_or_default();
-        if exports_something {
-            out.engines.insert(key, engine);
+}
+
+/// An engine as the labels of one sample name it.
+#[derive(Debug, PartialEq)]
+struct Owner<'p> {
+    model_name: Cow<'p, str>,
+    index: u32,
+    replica: Cow<'p, str>,
+    kind: MetricsEngine,
+}
+
+#[derive(Default)]
+struct Collector<'p> {
+    engines: Vec<(Owner<'p>, Raw<'p>)>,
+    /// The engine of the last sample: the next one is most likely of the same.
+    current: usize,
+    /// The last name that was looked up, and what it stands for.
+    known: Option<(&'p str, Option<Found>)>,
+    /// By engine label; without one a pool is that of all engines of its kind.
+    pools: BTreeMap<Option<(u32, String)>, CachePool>,
+    out: EnginePage,
+}
+
+impl<'p> Collector<'p> {
+    fn take(&mut self, sample: &'p Sample<'p>) {
+        let name = sample.name.as_ref();
+        let found = match self.known {
+            Some((known, found)) if known == name => found,
+            _ => {
+                let found = find(name);
+                self.known = Some((name, found));
+                found
+            }
+        };
+        let Some(found) = found else {
+            if name == PROCESS_START {
+                self.out.process_start_seconds =
+                    Some(sample.value).filter(|v| v.is_finite() && *v > 0.0);
+            }
+            return;
+        };
+        let told = Told::by(sample);
+        if METRIC_NAMES[found.row].meaning == Meaning::CacheInfo {
+            self.take_pool(sample, &told);
+        } else if let Err(problem) = self.put(sample, found, &told) {
+            self.out.note(sample.line, name, problem);
         }
     }
-    out
+
+    fn put(
+        &mut self,
+        sample: &'p Sample<'p>,
+        found: Found,
+        told: &Told<'p>,
+    ) -> Result<(), ValueProblem> {
+        let reading = Reading {
+            value: sample.value,
+            timestamp: sample.timestamp,
+            line: sample.line,
+        };
+        let raw = self.owner(found, told)?;
+        raw.has_engine_label |= told.engine.is_some();
+        if found.part != Part::Whole {
+            return raw.put_part(found.row, found.part, told.le, reading);
+        }
+        if let Some(part) = find_histogram_part(&sample.name) {
+            // Its repetition is reported once, as that of the whole metric.
+            raw.put_part(part.row, part.part, None, reading).ok();
+        }
+        raw.put(
+            found.row,
+            told.finished_reason.as_deref(),
+            sample.labels,
+            reading,
+        )
+    }
+
+    fn owner(&mut self, found: Found, told: &Told<'p>) -> Result<&mut Raw<'p>, ValueProblem> {
+        let (index, replica) = told.index();
+        let owner = Owner {
+            model_name: told.model_name.clone(),
+            index,
+            replica,
+            kind: METRIC_NAMES[found.row].engine,
+        };
+        let is_current = self.engines.get(self.current).is_some_and(|e| e.0 == owner);
+        if !is_current {
+            let place = self.engines.iter().position(|e| e.0 == owner);
+            self.current = match place {
+                Some(place) => place,
+                None if self.engines.len() >= MAX_ENGINES => return Err(ValueProblem::TooMany),
+                None => {
+                    self.engines.push((owner, Raw::new()));
+                    self.engines.len() - 1
+                }
+            };
+        }
+        Ok(&mut self.engines[self.current].1)
+    }
+
+    fn take_pool(&mut self, sample: &Sample<'_>, told: &Told<'_>) {
+        let (index, replica) = told.index();
+        let named = told.engine.is_some() || !replica.is_empty();
+        let key = named.then(|| (index, replica.into_owned()));
+        if self.pools.len() < MAX_ENGINES || self.pools.contains_key(&key) {
+            self.pools.insert(key, cache_pool(sample));
+        }
+    }
+
+    fn finish(mut self) -> EnginePage {
+        for (owner, raw) in std::mem::take(&mut self.engines) {
+            let mut sample = raw.resolve(&mut self.out);
+            let key = EngineKey {
+                model_name: owner.model_name.into_owned(),
+                engine: owner.index,
+                replica: owner.replica.into_owned(),
+                kind: owner.kind,
+            };
+            let named = Some((key.engine, key.replica.clone()));
+            let pool = self.pools.get(&named).or_else(|| self.pools.get(&None));
+            sample.cache = pool.copied().unwrap_or_default();
+            if exports_something(&sample) {
+                self.out.engines.insert(key, sample);
+            }
+        }
+        self.out
+    }
+}
+
+/// An engine that is only named, by a value that was not believed, is none.
+fn exports_something(sample: &EngineSample) -> bool {
+    !sample.counters.is_empty()
+        || !sample.gauges.is_empty()
+        || !sample.histograms.is_empty()
+        || sample.prefix_cache_hit_rate.is_some()
 }
 
 fn cache_pool(sample: &Sample<'_>) -> CachePool {
     let number = |name: &str| {
-        sample
-            .label(name)
-            .and_then(|v| v.parse::<u64>().ok())
-            .filter(|n| *n > 0)
+        let value = sample.label(name)?;
+        value.parse::<u64>().ok().filter(|n| *n > 0)
     };
     CachePool {
         num_gpu_blocks: number("num_gpu_blocks").filter(|n| *n as f64 <= MAX_COUNT),
         block_size_tokens: number("block_size").and_then(|n| u32::try_from(n).ok()),
-    }
-}
-
-fn take<'p>(raw: &mut BTreeMap<EngineKey, Raw<'p>>, sample: &'p Sample<'_>, out: &mut EnginePage) {
-    if !super::is_wanted(&sample.name) {
-        return;
-    }
-    let key = EngineKey {
-        model_name: sample.label("model_name").unwrap_or_default().to_owned(),
-        engine: sample
-            .label("engine")
-            .and_then(|e| e.parse().ok())
-            .unwrap_or(0),
-    };
-    if raw.len() >= MAX_ENGINES && !raw.contains_key(&key) {
-        out.over_limit += 1;
-        return;
-    }
-    let fresh = raw.entry(key).or_default().put(sample);
-    out.duplicates += usize::from(!fresh);
-}
-
-impl<'p> Raw<'p> {
-    /// Stores one value; false when the series was there already.
-    fn put(&mut self, sample: &'p Sample<'_>) -> bool {
-        let name = sample.name.as_ref();
-        if name == "vllm:request_success_total" {
-            return self.put_finished(sample);
-        }
-        if let (Some(family), Some(edge)) = (name.strip_suffix("_bucket"), sample.label("le")) {
-            let Ok(edge) = edge.parse::<f64>() else {
-                return true;
-            };
-            let buckets = self.buckets.entry(family).or_default();
-            return buckets.len() > MAX_EDGES
-                || buckets
-                    .insert(ordered_bits(edge), (edge, sample.value))
-                    .is_none();
-        }
-        let fresh = !self.plain.contains_key(name);
-        self.plain.entry(name).or_insert(sample.value);
-        fresh
-    }
-
-    /// Reasons that we do not know are summed; a known reason that repeats is a duplicate.
-    fn put_finished(&mut self, sample: &Sample<'_>) -> bool {
-        let series = match sample.label("finished_reason") {
-            Some("stop") => CounterSeries::FinishedStop,
-            Some("length") => CounterSeries::FinishedLength,
-            Some("abort") => CounterSeries::FinishedAbort,
-            Some("error") => CounterSeries::FinishedError,
-            Some(_) | None => CounterSeries::FinishedOther,
-        };
-        let fresh = !self.finished.contains_key(&series) || series == CounterSeries::FinishedOther;
-        if fresh {
-            *self.finished.entry(series).or_insert(0.0) += sample.value;
-        }
-        fresh
-    }
-}
-
-/// Bits of a double that sort like the number.
-fn ordered_bits(x: f64) -> u64 {
-    let bits = x.to_bits();
-    if bits >> 63 == 1 {
-        !bits
-    } else {
-        bits | (1 << 63)
-    }
-}
-
-fn resolve(raw: &Raw<'_>, out: &mut EnginePage) -> EngineSample {
-    let mut engine = EngineSample::default();
-    for series in CounterSeries::ALL {
-        let named = counter_metrics(series)
-            .iter()
-            .find_map(|name| raw.plain.get(name));
-        if let Some(value) = named.or_else(|| raw.finished.get(&series)) {
-            keep(whole_number(*value), out, |n| {
-                engine.counters.insert(series, n)
-            });
-        }
-    }
-    for series in GaugeSeries::ALL {
-        if let Some(value) = gauge_metrics(series)
-            .iter()
-            .find_map(|name| raw.plain.get(name))
-        {
-            keep(gauge_value(series, *value), out, |x| {
-                engine.gauges.insert(series, x)
-            });
-        }
-    }
-    for series in HistogramSeries::ALL {
-        let families = histogram_metrics(series);
-        let Some(index) = families.iter().position(|f| raw.buckets.contains_key(f)) else {
-            continue;
-        };
-        match histogram(raw, families[index]) {
-            Some(histogram) => {
-                if series == HistogramSeries::TimePerOutputToken {
-                    engine.tpot_source = TPOT_SOURCES.get(index).copied();
-                }
-                engine.histograms.insert(series, histogram);
-            }
-            None => out.bad_histograms += 1,
-        }
-    }
-    engine
-}
-
-/// Stores a value that is in range, counts one that is not.
-fn keep<T>(value: Option<T>, out: &mut EnginePage, mut store: impl FnMut(T) -> Option<T>) {
-    match value {
-        Some(value) => drop(store(value)),
-        None => out.out_of_range += 1,
-    }
-}
-
-fn whole_number(value: f64) -> Option<u64> {
-    (0.0..=MAX_COUNT)
-        .contains(&value)
-        .then(|| value.round() as u64)
-}
-
-fn gauge_value(series: GaugeSeries, value: f64) -> Option<f64> {
-    let limit = if series == GaugeSeries::KvCacheUsage {
-        1.0
-    } else {
-        MAX_COUNT
-    };
-    (0.0..=limit + FRACTION_SLACK)
-        .contains(&value)
-        .then(|| value.min(limit))
-}
-
-fn histogram(raw: &Raw<'_>, family: &str) -> Option<CumulativeHistogram> {
-    let buckets = raw.buckets.get(family)?;
-    let mut edges = Vec::with_capacity(buckets.len());
-    let mut counts = Vec::with_capacity(buckets.len());
-    for (edge, count) in buckets.values() {
-        edges.push(*edge);
-        counts.push(whole_number(*count)?);
-    }
-    let last = edges.pop()?;
-    let sum = *raw.plain.get(format!("{family}_sum").as_str())?;
-    let count = raw
-        .plain
-        .get(format!("{family}_count").as_str())
-        .copied()
-        .and_then(whole_number);
-    let whole = last == f64::INFINITY && count.is_none_or(|c| Some(&c) == counts.last());
-    if whole {
-        CumulativeHistogram::new(edges, counts, sum).ok()
-    } else {
-        None
     }
 }
