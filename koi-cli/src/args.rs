@@ -1,5 +1,6 @@
 //! The command line: commands, options, and an example in the help of each.
 
+mod catalog;
 mod inspect;
 mod model;
 
@@ -8,6 +9,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
+pub use catalog::{CatalogCheck, CatalogCommand, CatalogDiff, CatalogShow};
 pub use inspect::{InspectArgs, Inspected};
 pub use model::{ModelCommand, ShowArgs};
 
@@ -177,6 +179,9 @@ pub enum Command {
         after_help = "Example:\n  koi load --endpoints-dir /var/lib/koi/endpoints --job chat=configs/traces/chat.csv --rate 2\n  koi load report --minutes 10"
     )]
     Load(LoadArgs),
+    /// The closed world: knobs, flags, metric names, hardware, prices, edges; needs no server.
+    #[command(subcommand, after_help = "Example:\n  koi catalog show gpus")]
+    Catalog(CatalogCommand),
     /// Run a benchmark of koi-bench.
     #[command(disable_help_flag = true, after_help = "Example:\n  koi bench list")]
     Bench {

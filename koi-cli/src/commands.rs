@@ -1,6 +1,7 @@
 //! One file per group of commands; here the dispatch and the commands that need no server.
 
 mod beliefs;
+mod catalog;
 mod endpoints;
 mod explain;
 mod inspect_job;
@@ -59,6 +60,7 @@ pub async fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Load(args) => Box::pin(crate::load::run(&global, args)).await,
         Command::Bench { args } => bench(&global, &args),
         Command::Model(command) => model::run(global.output, &command),
+        Command::Catalog(command) => catalog::run(global.output, &command),
         Command::Completions { shell } => completions(shell),
         Command::Version => version(&global).await,
         Command::Submit(args) => submit::run(&global, &args).await,
@@ -88,6 +90,7 @@ async fn with_server(global: &Global, command: Command) -> anyhow::Result<()> {
         | Command::Load(_)
         | Command::Bench { .. }
         | Command::Model(_)
+        | Command::Catalog(_)
         | Command::Completions { .. }
         | Command::Version
         | Command::Submit(_) => unreachable!("these commands are run without a connection"),

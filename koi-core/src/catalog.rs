@@ -1,4 +1,5 @@
-//! The closed world of X, V and Y, the engine's flags and the hardware, loaded from data.
+//! The closed world of X, V and Y, the engines' flags and metric names, the hardware and its prices,
+//! loaded from data.
 //!
 //! Not a settings file and not the causal graph: edges and mechanisms are
 //! [`crate::causal`]'s and only resolve their names here. This crate reads no files: a shell hands
@@ -6,10 +7,16 @@
 //! spec §3; layout-and-style 4.2 and 4.3.
 
 mod check;
+mod difference;
+mod document;
 mod engine;
 mod feature;
+mod graph;
 mod hardware;
 mod load;
+mod metric;
+pub mod price;
+mod text;
 mod value;
 mod variable;
 
@@ -19,44 +26,37 @@ mod tests;
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-pub use engine::{EngineFlags, EngineVersion, FlagRow, FlagWriter, NotAVersion};
-pub use feature::{Change, Condition, Feature, Operator, SetBy};
-pub use hardware::{Fit, GpuType, InstanceType, Link, PeakFlops};
+pub use difference::{Difference, DifferenceKind, differences};
+pub use document::document;
+pub use engine::{Checked, EngineFlags, EngineVersion, FlagRow, FlagWriter, NotAVersion};
+pub use feature::{Change, Condition, Feature, Operator, SetBy, Status};
+pub use graph::check_all;
+pub use hardware::{Fit, GpuType, InstanceType, Link, MigSlice, PeakFlops, ScaleUp};
+pub use metric::{CanonicalSeries, MetricFile, MetricKind, MetricName, MetricNames, MetricRow};
+pub use text::CatalogText;
 pub use value::{Domain, Value};
 pub use variable::{MediatorRow, Observation, OutcomeRow};
+
+use hardware::GpuRow;
 
 use crate::variables::{Mediator, Outcome, VariableKind};
 use crate::violation::{FieldViolation, nearest};
 
-/// The text of the catalog's files.
-#[derive(Debug, Clone, Copy)]
-pub struct CatalogText<'a> {
-    /// `features.toml`.
-    pub features: &'a str,
-    /// `mediators.toml`.
-    pub mediators: &'a str,
-    /// `outcomes.toml`.
-    pub outcomes: &'a str,
-    /// `hardware.toml`.
-    pub hardware: &'a str,
-    /// `engines/vllm.toml`.
-    pub engine_vllm: &'a str,
-}
+/// The engine whose table must exist.
+const VLLM: &str = "vllm";
 
-/// The catalog compiled into the binary.
-const EMBEDDED: CatalogText<'static> = CatalogText {
-    features: include_str!("../../configs/catalog/features.toml"),
-    mediators: include_str!("../../configs/catalog/mediators.toml"),
-    outcomes: include_str!("../../configs/catalog/outcomes.toml"),
-    hardware: include_str!("../../configs/catalog/hardware.toml"),
-    engine_vllm: include_str!("../../configs/catalog/engines/vllm.toml"),
-};
+/// The engine family whose flags and metrics a family has: the simulated engine speaks as vLLM.
+fn speaks_as(engine: &str) -> &str {
+    if engine == "sim" { VLLM } else { engine }
+}
 
 /// The loaded and checked catalog.
 #[derive(Debug, Clone)]
 pub struct Catalog {
     /// X rows by id.
     features: BTreeMap<String, Feature>,
+    /// Defaults of the knobs that every configuration has.
+    defaults: BTreeMap<String, Value>,
     /// V rows in the order of [`Mediator::ALL`].
     mediators: Vec<MediatorRow>,
     /// Y rows in the order of [`Outcome::ALL`].
@@ -65,7 +65,9 @@ pub struct Catalog {
     names: BTreeMap<String, (VariableKind, String)>,
     gpu_types: BTreeMap<String, GpuType>,
     instance_types: BTreeMap<String, InstanceType>,
-    engine: EngineFlags,
+    /// Flag tables by engine family.
+    engines: BTreeMap<String, EngineFlags>,
+    metrics: MetricNames,
     hash: String,
 }
 
@@ -73,7 +75,8 @@ impl Catalog {
     /// Loads and checks a catalog.
     ///
     /// # Errors
-    /// Every problem of every file at once; the field starts with the file's name.
+    /// Every problem of every file at once; the field starts with the file's path and the row.
+    /// Checks between rows run only when every file could be read.
     pub fn load(text: &CatalogText<'_>) -> Result<Self, Vec<FieldViolation>> {
         load::load(text)
     }
@@ -85,15 +88,16 @@ impl Catalog {
     #[must_use]
     pub fn embedded() -> &'static Self {
         static CATALOG: LazyLock<Catalog> = LazyLock::new(|| {
-            Catalog::load(&EMBEDDED).expect("invariant: a test loads the embedded catalog")
+            Catalog::load(&CatalogText::embedded())
+                .expect("invariant: a test loads the embedded catalog")
         });
         &CATALOG
     }
 
     /// The text of the embedded catalog, to start from when one file is replaced.
     #[must_use]
-    pub const fn embedded_text() -> CatalogText<'static> {
-        EMBEDDED
+    pub fn embedded_text() -> CatalogText<'static> {
+        CatalogText::embedded()
     }
 
     /// Content hash: 16 hexadecimal digits of SHA-256 over all files.
@@ -173,10 +177,42 @@ impl Catalog {
         self.instance_types.values()
     }
 
-    /// The engine's flag table.
+    /// The flag table of vLLM, which the simulated engine shares.
+    ///
+    /// # Panics
+    /// Never: loading refuses a catalog without it.
     #[must_use]
-    pub const fn engine(&self) -> &EngineFlags {
-        &self.engine
+    pub fn engine(&self) -> &EngineFlags {
+        self.engines
+            .get(VLLM)
+            .expect("invariant: the load check refuses a catalog without the table of vllm")
+    }
+
+    /// The flag table of an engine family, as `engine_name` spells it.
+    #[must_use]
+    pub fn engine_named(&self, engine: &str) -> Option<&EngineFlags> {
+        self.engines.get(speaks_as(engine))
+    }
+
+    /// All flag tables in order of engine.
+    pub fn engines(&self) -> impl Iterator<Item = &EngineFlags> {
+        self.engines.values()
+    }
+
+    /// Metric names of all engines.
+    #[must_use]
+    pub const fn metrics(&self) -> &MetricNames {
+        &self.metrics
+    }
+
+    /// The knobs: X rows that the planner may set, in order of id.
+    pub fn knobs(&self) -> impl Iterator<Item = &Feature> {
+        self.features.values().filter(|row| row.is_knob())
+    }
+
+    /// Defaults of the knobs that every configuration has.
+    pub(crate) const fn defaults(&self) -> &BTreeMap<String, Value> {
+        &self.defaults
     }
 
     /// The X, V or Y name nearest to a wrong one.
@@ -188,10 +224,6 @@ impl Catalog {
     /// The planner-set feature nearest to a wrong name.
     #[must_use]
     pub fn nearest_knob(&self, wrong: &str) -> Option<&str> {
-        let knobs = self
-            .features
-            .values()
-            .filter(|f| f.set_by == SetBy::Planner);
-        nearest(wrong, knobs.flat_map(Feature::names))
+        nearest(wrong, self.knobs().flat_map(Feature::names))
     }
 }

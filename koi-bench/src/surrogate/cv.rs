@@ -273,6 +273,27 @@ fn weighted_quantile<'a>(values: impl Iterator<Item = &'a (f64, f64)>, level: f6
     last
 }
 
+/// What left-out rows say of a quantity: share of the correction, offsets, rows.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Cell {
+    pub(super) share: f64,
+    pub(super) low: f64,
+    pub(super) high: f64,
+    pub(super) n: u32,
+}
+
+/// The cell of some left-out rows.
+pub(super) fn cell<'a>(lessons: impl Iterator<Item = &'a Lesson<'a>> + Clone) -> Cell {
+    let share = best_share(lessons.clone());
+    let (low, high, n) = offsets(lessons, share);
+    Cell {
+        share,
+        low,
+        high,
+        n,
+    }
+}
+
 /// Fills in mixtures and intervals, each fold's from the others' errors.
 fn mix(points: &[Point], by: By, held: &mut [Held]) {
     let folds: BTreeSet<&str> = points.iter().map(|p| by.key(p)).collect();
@@ -281,29 +302,21 @@ fn mix(points: &[Point], by: By, held: &mut [Held]) {
         let lessons = lessons(points, by, held, quantity);
         for fold in &folds {
             let others = || lessons.iter().filter(|l| l.fold != *fold);
-            let share = best_share(others());
-            let all = offsets(others(), share);
-            let cells: BTreeMap<EngineGeneration, (f64, f64, u32)> = EngineGeneration::ALL
+            let all = cell(others());
+            let cells: BTreeMap<EngineGeneration, Cell> = EngineGeneration::ALL
                 .into_iter()
-                .map(|g| {
-                    (
-                        g,
-                        offsets(others().filter(|l| l.generation == Some(g)), share),
-                    )
-                })
+                .map(|g| (g, cell(others().filter(move |l| l.generation == Some(g)))))
+                .filter(|(_, c)| c.n >= koi_core::surrogate::interval::MIN_CELL_ROWS)
                 .collect();
             let own = points
                 .iter()
                 .zip(held.iter_mut())
                 .filter(|(p, _)| by.key(p) == *fold);
             for (_, held) in own {
-                held.mixed[q] = held.analytic[q].map(|a| a + share * held.correction[q]);
-                let cell = held
-                    .generation
-                    .and_then(|g| cells.get(&g))
-                    .filter(|c| c.2 >= koi_core::surrogate::interval::MIN_CELL_ROWS);
-                let (low, high, _) = cell.copied().unwrap_or(all);
-                held.interval[q] = (low, high);
+                let own = held.generation.and_then(|g| cells.get(&g));
+                let cell = own.copied().unwrap_or(all);
+                held.mixed[q] = held.analytic[q].map(|a| a + cell.share * held.correction[q]);
+                held.interval[q] = (cell.low, cell.high);
             }
         }
     }

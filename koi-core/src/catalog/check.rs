@@ -2,15 +2,21 @@
 //!
 //! Spelling and uniqueness of names are checked where names are collected, in [`super::load`].
 
+mod flags;
+mod hardware;
+
+pub(super) use flags::check as flags;
+pub(super) use hardware::check as hardware;
+
 use std::collections::BTreeSet;
 
-use super::load::{HardwareFile, Names};
-use super::{EngineFlags, Feature, FlagWriter, GpuType, SetBy, Value};
+use super::load::{Located, Names, Rows};
+use super::{Feature, SetBy, Status};
 use crate::variables::VariableKind;
 use crate::violation::Violations;
 
 /// Units that rows may use; a typo in a unit is a bug in a formula.
-const UNITS: [&str; 24] = [
+const UNITS: [&str; 32] = [
     "none",
     "fraction",
     "ratio",
@@ -22,19 +28,27 @@ const UNITS: [&str; 24] = [
     "requests",
     "requests/s",
     "sequences",
+    "steps",
+    "blocks",
+    "adapters",
     "GPUs",
     "nodes",
     "layers",
     "heads",
     "experts",
     "bits",
+    "bytes",
     "billions",
     "ms",
+    "seconds",
     "hours",
     "GiB",
     "B/s",
     "B/token",
+    "Gbit/s",
+    "USD/h",
     "USD/token",
+    "W",
 ];
 
 pub(super) fn check_sentence(field: String, doc: &str, problems: &mut Violations) {
@@ -48,7 +62,7 @@ pub(super) fn check_sentence(field: String, doc: &str, problems: &mut Violations
     }
 }
 
-fn check_unit(field: String, unit: &str, problems: &mut Violations) {
+pub(super) fn check_unit(field: String, unit: &str, problems: &mut Violations) {
     if !UNITS.contains(&unit) {
         problems.add(
             field,
@@ -57,13 +71,22 @@ fn check_unit(field: String, unit: &str, problems: &mut Violations) {
     }
 }
 
-pub(super) fn check_feature(
-    row: &Feature,
-    names: &Names,
-    engine: &EngineFlags,
-    problems: &mut Violations,
-) {
-    let at = |what: &str| format!("features.toml.{}.{what}", row.id);
+pub(super) fn features(rows: &Rows, names: &Names, problems: &mut Violations) {
+    let written: BTreeSet<&str> = rows
+        .engines
+        .iter()
+        .flat_map(|(_, table)| table.flags.iter().map(|flag| flag.feature.as_str()))
+        .collect();
+    for located in &rows.features {
+        feature(located, names, problems);
+        if located.1.set_by == SetBy::Planner {
+            planner_set(located, written.contains(&*located.1.id), problems);
+        }
+    }
+}
+
+fn feature((file, row): &Located<Feature>, names: &Names, problems: &mut Violations) {
+    let at = |what: &str| format!("{file}.{}.{what}", row.id);
     check_sentence(at("doc"), &row.doc, problems);
     check_unit(at("unit"), &row.unit, problems);
     if !row.domain.is_sound() {
@@ -71,6 +94,9 @@ pub(super) fn check_feature(
     }
     if let Some(Err(message)) = row.default.as_ref().map(|value| row.domain.accept(value)) {
         problems.add(at("default"), message);
+    }
+    if row.set_by != SetBy::Planner && row.optional {
+        problems.add(at("optional"), "only planner-set rows are optional");
     }
     for condition in &row.applies {
         let known = names.get(&condition.feature);
@@ -82,18 +108,28 @@ pub(super) fn check_feature(
                 format!("{:?} is not the id of an X row", condition.feature),
             );
         }
+        if condition.feature == row.id {
+            problems.add(at("applies"), "a row cannot be its own condition");
+        }
     }
-    if row.set_by != SetBy::Planner {
-        return;
-    }
-    if row.default.is_none() != row.optional {
+}
+
+fn planner_set((file, row): &Located<Feature>, has_flag: bool, problems: &mut Violations) {
+    let at = |what: &str| format!("{file}.{}.{what}", row.id);
+    if row.default.is_none() && !row.optional {
         problems.add(
             at("default"),
-            "a planner-set row has either a default or `optional = true`",
+            "a planner-set row has a default or `optional = true`",
         );
     }
-    let has_flag = engine.flags.iter().any(|flag| flag.feature == row.id);
-    if has_flag == row.no_flag.is_some() {
+    if row.status != Status::Active {
+        if row.no_flag.is_none() {
+            problems.add(
+                at("no_flag"),
+                format!("a {} row says why", row.status.name()),
+            );
+        }
+    } else if has_flag == row.no_flag.is_some() {
         problems.add(
             at("no_flag"),
             "a planner-set row has either an engine flag or says why not",
@@ -101,115 +137,27 @@ pub(super) fn check_feature(
     }
 }
 
-pub(super) fn check_flags(features: &[Feature], engine: &EngineFlags, problems: &mut Violations) {
-    for flag in &engine.flags {
-        let at = format!("engines/vllm.toml.{}", flag.feature);
-        let Some(row) = features.iter().find(|f| f.id == flag.feature) else {
-            problems.add(at, "is not the id of an X row");
-            continue;
-        };
-        if flag.until.is_some_and(|until| until <= flag.since) {
-            problems.add(&*at, "until must be after since");
-        }
-        check_writer(&at, &flag.write, row, problems);
-    }
-}
-
-fn check_writer(at: &str, writer: &FlagWriter, row: &Feature, problems: &mut Violations) {
-    let written: Vec<&String> = match writer {
-        FlagWriter::Value(flag) | FlagWriter::AboveOne(flag) => vec![flag],
-        FlagWriter::Switch { on, off } => vec![on, off],
-        FlagWriter::Choice(choices) => {
-            for name in choices.keys() {
-                if let Err(message) = row.domain.accept(&Value::Text(name.clone())) {
-                    problems.add(at, message);
+pub(super) fn metrics(rows: &Rows, problems: &mut Violations) {
+    for (file, metrics) in &rows.metrics {
+        let mut seen = BTreeSet::new();
+        for row in &metrics.metric {
+            let at = |what: &str| format!("{file}.{}.{what}", row.series);
+            check_sentence(at("doc"), &row.doc, problems);
+            check_unit(at("unit"), &row.unit, problems);
+            if !seen.insert(&row.series) {
+                problems.add(at("series"), "is written twice");
+            }
+            if row.names.is_empty() {
+                problems.add(at("names"), "a series has at least one metric name");
+            }
+            for name in &row.names {
+                if name
+                    .until
+                    .is_some_and(|until| name.since.is_some_and(|s| until <= s))
+                {
+                    problems.add(at(&name.name), "until must be after since");
                 }
             }
-            choices.values().flatten().collect()
-        }
-    };
-    if written.iter().any(|argument| !argument.starts_with("--")) {
-        problems.add(at, "arguments start with --");
-    }
-}
-
-pub(super) fn check_hardware(file: &HardwareFile, problems: &mut Violations) {
-    let mut seen = BTreeSet::new();
-    for gpu in &file.gpu {
-        for name in std::iter::once(&gpu.id).chain(&gpu.aliases) {
-            if !seen.insert(name.to_lowercase()) {
-                problems.add(
-                    format!("hardware.toml.{name}"),
-                    "is used twice among GPU names",
-                );
-            }
-        }
-        check_gpu(gpu, problems);
-    }
-    let mut ids = BTreeSet::new();
-    for instance in &file.instance {
-        let at = format!("hardware.toml.{}", instance.id);
-        if !ids.insert(&instance.id) {
-            problems.add(&*at, "is used twice among instance types");
-        }
-        if !file.gpu.iter().any(|gpu| gpu.id == instance.gpu_type) {
-            problems.add(&*at, format!("{:?} is not a GPU type", instance.gpu_type));
-        }
-        if instance.gpus == 0 || instance.gpus > 64 {
-            problems.add(&*at, "gpus must be from 1 to 64");
-        }
-        if instance
-            .on_demand_usd_per_hour
-            .is_some_and(|p| !(p.is_finite() && p > 0.0))
-        {
-            problems.add(at, "a price is positive or absent");
-        }
-    }
-}
-
-fn check_gpu(gpu: &GpuType, problems: &mut Violations) {
-    let fit = gpu.fit;
-    let positive = [
-        ("memory_bytes", Some(gpu.memory_bytes)),
-        (
-            "bandwidth_bytes_per_second",
-            Some(gpu.bandwidth_bytes_per_second),
-        ),
-        ("peak_flops.bf16", Some(gpu.peak_flops.bf16)),
-        ("peak_flops.fp32", Some(gpu.peak_flops.fp32)),
-        ("peak_flops.fp8", gpu.peak_flops.fp8),
-        ("peak_flops.int8", gpu.peak_flops.int8),
-        ("nvlink_bytes_per_second", gpu.nvlink_bytes_per_second),
-        ("pcie_bytes_per_second", Some(gpu.pcie_bytes_per_second)),
-        ("power_limit_w", Some(gpu.power_limit_w)),
-        ("power_idle_w", Some(gpu.power_idle_w)),
-        ("fit.allreduce_latency_us", Some(fit.allreduce_latency_us)),
-        ("fit.step_overhead_ms", Some(fit.step_overhead_ms)),
-        (
-            "fit.eager_layer_overhead_us",
-            Some(fit.eager_layer_overhead_us),
-        ),
-        ("fit.load_bytes_per_second", Some(fit.load_bytes_per_second)),
-        ("fit.reserved_bytes", Some(fit.reserved_bytes)),
-    ];
-    for (name, value) in positive {
-        if value.is_some_and(|v| !(v.is_finite() && v > 0.0)) {
-            problems.add(
-                format!("hardware.toml.{}.{name}", gpu.id),
-                "must be positive and finite",
-            );
-        }
-    }
-    for (name, share) in [
-        ("compute_fraction", fit.compute_fraction),
-        ("bandwidth_fraction", fit.bandwidth_fraction),
-        ("link_fraction", fit.link_fraction),
-    ] {
-        if !(share > 0.0 && share <= 1.0) {
-            problems.add(
-                format!("hardware.toml.{}.fit.{name}", gpu.id),
-                "must be in (0, 1]",
-            );
         }
     }
 }

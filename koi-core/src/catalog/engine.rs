@@ -1,76 +1,18 @@
-//! The engine's command line as a table: which flag writes which X variable, since when, how.
+//! An engine's command line as a table: which flag writes which X variable, since when, how.
 //!
 //! Not the rendering of one configuration: that is [`crate::configuration`]. Versions are compared
-//! as numbers, never as text.
+//! as numbers, never as text. A version outside the table is refused and never mapped to a
+//! neighbour: an argument that the engine does not know keeps it from starting.
 
-use std::collections::BTreeMap;
-use std::fmt;
-use std::str::FromStr;
+mod version;
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-/// A released engine version; what follows a `+` or `-` does not take part in comparisons.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub struct EngineVersion {
-    /// First number.
-    pub major: u32,
-    /// Second number.
-    pub minor: u32,
-    /// Third number; 0 when left out.
-    pub patch: u32,
-}
+pub use version::{EngineVersion, NotAVersion};
 
-/// The text is not a version.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{text:?} is not an engine version of the form 0.32.0")]
-pub struct NotAVersion {
-    /// What was offered, cut to 40 characters.
-    pub text: String,
-}
-
-impl FromStr for EngineVersion {
-    type Err = NotAVersion;
-    fn from_str(text: &str) -> Result<Self, NotAVersion> {
-        let bad = || NotAVersion {
-            text: text.chars().take(40).collect(),
-        };
-        let release = text.split(['+', '-']).next().unwrap_or("");
-        let numbers: Option<Vec<u32>> = release.split('.').map(|n| n.parse().ok()).collect();
-        match numbers.as_deref() {
-            Some([major, minor]) => Ok(Self {
-                major: *major,
-                minor: *minor,
-                patch: 0,
-            }),
-            Some([major, minor, patch]) => Ok(Self {
-                major: *major,
-                minor: *minor,
-                patch: *patch,
-            }),
-            _ => Err(bad()),
-        }
-    }
-}
-
-impl TryFrom<String> for EngineVersion {
-    type Error = NotAVersion;
-    fn try_from(text: String) -> Result<Self, NotAVersion> {
-        text.parse()
-    }
-}
-
-impl From<EngineVersion> for String {
-    fn from(version: EngineVersion) -> Self {
-        version.to_string()
-    }
-}
-
-impl fmt::Display for EngineVersion {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}.{}", self.major, self.minor, self.patch)
-    }
-}
+use super::value::Value;
 
 /// How a value becomes arguments.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -85,10 +27,70 @@ pub enum FlagWriter {
         /// Argument for false.
         off: String,
     },
+    /// An argument for true, nothing for false.
+    WhenTrue(String),
+    /// An argument for false, nothing for true.
+    WhenFalse(String),
     /// One argument list per name; a name without an entry is refused.
     Choice(BTreeMap<String, Vec<String>>),
     /// An argument when the number is above one, nothing at one.
     AboveOne(String),
+    /// A key of a JSON object; keys of one flag are written as one argument.
+    Json {
+        /// The flag.
+        flag: String,
+        /// Path in the object, parts joined by dots.
+        key: String,
+        /// Whether true is written as false and false as true.
+        #[serde(default)]
+        inverted: bool,
+    },
+    /// The version has no flag and always behaves as this value; another value is refused.
+    Implied(Value),
+}
+
+impl FlagWriter {
+    /// Flags that the writer may write, up to the `=`.
+    #[must_use]
+    pub fn flags(&self) -> BTreeSet<&str> {
+        let arguments: Vec<&str> = match self {
+            Self::Value(flag)
+            | Self::AboveOne(flag)
+            | Self::WhenTrue(flag)
+            | Self::WhenFalse(flag)
+            | Self::Json { flag, .. } => vec![flag],
+            Self::Switch { on, off } => vec![on, off],
+            Self::Choice(choices) => choices.values().flatten().map(String::as_str).collect(),
+            Self::Implied(_) => Vec::new(),
+        };
+        let name = |argument: &'_ str| argument.find('=').unwrap_or(argument.len());
+        arguments.into_iter().map(|a| &a[..name(a)]).collect()
+    }
+}
+
+/// How a row came to be known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Checked {
+    /// Read in the source named by the file: a parser, a data sheet.
+    #[default]
+    Source,
+    /// Worked out from rows that were read.
+    Derived,
+    /// Written from memory or from third parties.
+    Unverified,
+}
+
+impl Checked {
+    /// The word in the catalog.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Source => "source",
+            Self::Derived => "derived",
+            Self::Unverified => "unverified",
+        }
+    }
 }
 
 /// One flag.
@@ -104,6 +106,15 @@ pub struct FlagRow {
     /// First version that no longer has it.
     #[serde(default)]
     pub until: Option<EngineVersion>,
+    /// Legal values in these versions, where they are fewer than the domain's.
+    #[serde(default)]
+    pub only: Option<Vec<Value>>,
+    /// How the row came to be known.
+    #[serde(default)]
+    pub checked: Checked,
+    /// What else is to be known.
+    #[serde(default)]
+    pub note: Option<String>,
 }
 
 impl FlagRow {
@@ -111,6 +122,12 @@ impl FlagRow {
     #[must_use]
     pub fn exists_in(&self, version: EngineVersion) -> bool {
         self.since <= version && self.until.is_none_or(|until| version < until)
+    }
+
+    /// Whether some version has both rows.
+    #[must_use]
+    pub fn overlaps(&self, other: &Self) -> bool {
+        self.exists_in(other.since) || other.exists_in(self.since)
     }
 }
 
@@ -124,6 +141,8 @@ pub struct EngineFlags {
     pub oldest: EngineVersion,
     /// First version that the table no longer claims to describe.
     pub before: EngineVersion,
+    /// Versions whose argument parser was read.
+    pub read: Vec<EngineVersion>,
     /// Rows in the order in which arguments are written.
     #[serde(rename = "flag")]
     pub flags: Vec<FlagRow>,
@@ -136,5 +155,17 @@ impl EngineFlags {
         self.flags
             .iter()
             .find(|row| row.feature == feature && row.exists_in(version))
+    }
+
+    /// Whether any version of the engine can be told this feature.
+    #[must_use]
+    pub fn knows(&self, feature: &str) -> bool {
+        self.flags.iter().any(|row| row.feature == feature)
+    }
+
+    /// Whether the table describes a version.
+    #[must_use]
+    pub fn describes(&self, version: EngineVersion) -> bool {
+        self.oldest <= version && version < self.before
     }
 }

@@ -2,6 +2,8 @@
 //!
 //! Not a value: see [`super::Value`]. White paper V1, Appendix C, Knobs X and Workload Context.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 use super::value::{Domain, Value};
@@ -50,6 +52,44 @@ pub enum Change {
     Redeploy,
 }
 
+impl Change {
+    /// The word in the catalog.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Hot => "hot",
+            Self::Restart => "restart",
+            Self::Redeploy => "redeploy",
+        }
+    }
+}
+
+/// Whether a row can be used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Status {
+    /// It can.
+    #[default]
+    Active,
+    /// A variable of the paper that cannot be set yet; `no_flag` says why.
+    Deferred,
+    /// Kept so that old rows parse; `no_flag` says why it went.
+    Retired,
+}
+
+impl Status {
+    /// The word in the catalog.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Active => "active",
+            Self::Deferred => "deferred",
+            Self::Retired => "retired",
+        }
+    }
+}
+
 /// How a condition compares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Operator {
@@ -65,6 +105,23 @@ pub enum Operator {
     /// At most.
     #[serde(rename = "<=")]
     AtMost,
+    /// Whether there is a value at all; the constant is true or false.
+    #[serde(rename = "set")]
+    Set,
+}
+
+impl Operator {
+    /// The spelling in the catalog.
+    #[must_use]
+    pub const fn symbol(self) -> &'static str {
+        match self {
+            Self::Equal => "==",
+            Self::NotEqual => "!=",
+            Self::AtLeast => ">=",
+            Self::AtMost => "<=",
+            Self::Set => "set",
+        }
+    }
 }
 
 /// A comparison of one X variable with a constant: applicability, version gates, scopes.
@@ -93,6 +150,27 @@ impl Condition {
             Operator::NotEqual => !equal,
             Operator::AtLeast => ordering.is_some_and(std::cmp::Ordering::is_ge),
             Operator::AtMost => ordering.is_some_and(std::cmp::Ordering::is_le),
+            Operator::Set => self.value == Value::Bool(true),
+        }
+    }
+
+    /// Whether the condition holds for a variable that may have no value; without one only
+    /// `set = false` holds.
+    #[must_use]
+    pub fn holds_for(&self, value: Option<&Value>) -> bool {
+        value.map_or_else(
+            || self.op == Operator::Set && self.value == Value::Bool(false),
+            |value| self.holds(value),
+        )
+    }
+}
+
+impl fmt::Display for Condition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.op, &self.value) {
+            (Operator::Set, Value::Bool(false)) => write!(f, "{} is not set", self.feature),
+            (Operator::Set, _) => write!(f, "{} is set", self.feature),
+            (op, value) => write!(f, "{} {} {value}", self.feature, op.symbol()),
         }
     }
 }
@@ -118,7 +196,8 @@ pub struct Feature {
     pub family: String,
     /// Legal values.
     pub domain: Domain,
-    /// Value when nobody sets one; absent for context and for knobs left to the engine.
+    /// Value when nobody sets one. Of an optional row it is what the engine does by itself and is
+    /// not written; absent where that depends on the engine or the device, and for context.
     #[serde(default)]
     pub default: Option<Value>,
     /// True when a planner-set row may be absent from a configuration.
@@ -130,10 +209,13 @@ pub struct Feature {
     pub set_by: SetBy,
     /// Price of changing it.
     pub change: Change,
+    /// Whether it can be used.
+    #[serde(default)]
+    pub status: Status,
     /// All must hold for the row to apply.
     #[serde(default)]
     pub applies: Vec<Condition>,
-    /// Why a planner-set row has no engine flag.
+    /// Why a planner-set row has no engine flag, or why it is deferred or retired.
     #[serde(default)]
     pub no_flag: Option<String>,
     /// One sentence.
@@ -144,5 +226,11 @@ impl Feature {
     /// The id and all aliases.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         std::iter::once(self.id.as_str()).chain(self.aliases.iter().map(String::as_str))
+    }
+
+    /// Whether the planner may set it.
+    #[must_use]
+    pub fn is_knob(&self) -> bool {
+        self.set_by == SetBy::Planner && self.status == Status::Active
     }
 }

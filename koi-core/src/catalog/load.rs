@@ -1,23 +1,28 @@
 //! From text to a checked [`Catalog`]: every problem of every file, at once.
 //!
 //! The checks are layout-and-style 4.3 rule 6, as far as they concern rows; edges and mechanisms
-//! check their own.
+//! check their own, and [`super::graph`] checks both against the rows.
+
+mod names;
 
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use sha2::{Digest, Sha256};
 
-use super::check::{check_feature, check_flags, check_hardware, check_sentence};
-use super::{
-    Catalog, CatalogText, EngineFlags, Feature, GpuType, InstanceType, MediatorRow, OutcomeRow,
-};
-use crate::variables::{Mediator, Outcome, VariableKind};
+use super::check::{self, check_sentence};
+use super::hardware::{ArchitectureRow, GpuRow};
+use super::metric::{MetricFile, MetricNames};
+use super::{Catalog, CatalogText, EngineFlags, Feature, InstanceType, MediatorRow, OutcomeRow};
+use crate::variables::{Mediator, Outcome};
 use crate::violation::{FieldViolation, Violations};
+
+pub(super) use names::Names;
 
 /// Largest catalog file; ours are below 64 KiB.
 const MAX_FILE_BYTES: usize = 1024 * 1024;
+/// Most files of a catalog.
+const MAX_FILES: usize = 256;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -39,51 +44,155 @@ struct OutcomeFile {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct HardwareFile {
-    pub(super) gpu: Vec<GpuType>,
-    pub(super) instance: Vec<InstanceType>,
+struct HardwareFile {
+    #[serde(default)]
+    architecture: Vec<ArchitectureRow>,
+    #[serde(default)]
+    gpu: Vec<GpuRow>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct InstanceFile {
+    instance: Vec<InstanceType>,
+}
+
+/// A row with the path of its file.
+pub(super) type Located<T> = (String, T);
+
+/// All rows as parsed, before they are checked against each other.
+#[derive(Default)]
+pub(super) struct Rows {
+    pub(super) features: Vec<Located<Feature>>,
+    pub(super) mediators: Vec<MediatorRow>,
+    pub(super) outcomes: Vec<OutcomeRow>,
+    pub(super) architectures: Vec<Located<ArchitectureRow>>,
+    pub(super) gpus: Vec<Located<GpuRow>>,
+    pub(super) instances: Vec<Located<InstanceType>>,
+    pub(super) engines: Vec<Located<EngineFlags>>,
+    pub(super) metrics: Vec<Located<MetricFile>>,
 }
 
 pub(super) fn load(text: &CatalogText<'_>) -> Result<Catalog, Vec<FieldViolation>> {
     let mut problems = Violations::default();
-    let features = parse::<FeatureFile>("features.toml", text.features, &mut problems);
-    let mediators = parse::<MediatorFile>("mediators.toml", text.mediators, &mut problems);
-    let outcomes = parse::<OutcomeFile>("outcomes.toml", text.outcomes, &mut problems);
-    let hardware = parse::<HardwareFile>("hardware.toml", text.hardware, &mut problems);
-    let engine = parse::<EngineFlags>("engines/vllm.toml", text.engine_vllm, &mut problems);
-    let (Some(features), Some(mediators), Some(outcomes), Some(hardware), Some(engine)) =
-        (features, mediators, outcomes, hardware, engine)
-    else {
+    let rows = parse_all(text, &mut problems);
+    // Checks between rows of a half-read catalog would report the missing half.
+    if !problems.is_empty() {
         return Err(problems.into_vec());
-    };
-    let names = collect_names(&features, &mediators, &outcomes, &mut problems);
-    for feature in &features.feature {
-        check_feature(feature, &names, &engine, &mut problems);
     }
-    let mediators = ordered(mediators.mediator, Mediator::ALL, &mut problems);
-    let outcomes = ordered(outcomes.outcome, Outcome::ALL, &mut problems);
-    check_flags(&features.feature, &engine, &mut problems);
-    check_hardware(&hardware, &mut problems);
-    problems.finish(Catalog {
-        features: keyed(features.feature, |f| f.id.clone()),
+    let names = names::collect(&rows, &mut problems);
+    check::features(&rows, &names, &mut problems);
+    check::flags(&rows, &mut problems);
+    check::hardware(&rows, &mut problems);
+    check::metrics(&rows, &mut problems);
+    let mediators = ordered(rows.mediators, Mediator::ALL, &mut problems);
+    let outcomes = ordered(rows.outcomes, Outcome::ALL, &mut problems);
+    if !problems.is_empty() {
+        return Err(problems.into_vec());
+    }
+    let architectures = keyed(rows.architectures, |a| a.id.clone());
+    let gpus = rows.gpus.into_iter().filter_map(|(file, row)| {
+        let resolved = row.resolve(&architectures)?;
+        Some((file, resolved))
+    });
+    let features = keyed(rows.features, |f| f.id.clone());
+    let defaults = features.values().filter(|f| f.is_knob() && !f.optional);
+    Ok(Catalog {
+        defaults: defaults
+            .filter_map(|f| Some((f.id.clone(), f.default.clone()?)))
+            .collect(),
         mediators,
         outcomes,
         names,
-        gpu_types: keyed(hardware.gpu, |g| g.id.clone()),
-        instance_types: keyed(hardware.instance, |i| i.id.clone()),
-        engine,
-        hash: content_hash(text),
+        gpu_types: keyed(gpus.collect(), |g| g.id.clone()),
+        instance_types: keyed(rows.instances, |i| i.id.clone()),
+        engines: keyed(rows.engines, |e| e.engine.clone()),
+        metrics: MetricNames::of(rows.metrics.into_iter().map(|(_, file)| file).collect()),
+        hash: text.hash(),
+        features,
     })
 }
 
-fn parse<T: DeserializeOwned>(file: &str, text: &str, problems: &mut Violations) -> Option<T> {
-    if text.len() > MAX_FILE_BYTES {
-        problems.add(
-            file,
-            format!("is {} bytes; at most {MAX_FILE_BYTES}", text.len()),
-        );
-        return None;
+fn parse_all(text: &CatalogText<'_>, problems: &mut Violations) -> Rows {
+    let mut rows = Rows::default();
+    for (n, (path, file)) in text.files().enumerate() {
+        if n >= MAX_FILES {
+            problems.add(path, format!("at most {MAX_FILES} files"));
+            break;
+        }
+        if file.len() > MAX_FILE_BYTES {
+            problems.add(
+                path,
+                format!("is {} bytes; at most {MAX_FILE_BYTES}", file.len()),
+            );
+            continue;
+        }
+        rows.add(path, file, problems);
     }
+    for (missing, what) in [
+        (rows.features.is_empty(), "features/*.toml"),
+        (rows.mediators.is_empty(), "mediators.toml"),
+        (rows.outcomes.is_empty(), "outcomes.toml"),
+        (rows.gpus.is_empty(), "hardware/*.toml"),
+    ] {
+        if missing && problems.is_empty() {
+            problems.add(what, "the catalog has none of its rows");
+        }
+    }
+    if !rows.engines.iter().any(|(_, e)| e.engine == super::VLLM) && problems.is_empty() {
+        problems.add("engines/vllm.toml", "the catalog has no flag table of vllm");
+    }
+    rows
+}
+
+impl Rows {
+    fn add(&mut self, path: &str, text: &str, problems: &mut Violations) {
+        let (folder, _) = path.split_once('/').unwrap_or(("", path));
+        match (folder, path) {
+            ("features", _) => {
+                let file = parse::<FeatureFile>(path, text, problems);
+                locate(path, file.map(|f| f.feature), &mut self.features);
+            }
+            ("hardware", _) => {
+                if let Some(file) = parse::<HardwareFile>(path, text, problems) {
+                    locate(path, Some(file.architecture), &mut self.architectures);
+                    locate(path, Some(file.gpu), &mut self.gpus);
+                }
+            }
+            ("instances", _) => {
+                let file = parse::<InstanceFile>(path, text, problems);
+                locate(path, file.map(|f| f.instance), &mut self.instances);
+            }
+            ("engines", _) => {
+                let table = parse::<EngineFlags>(path, text, problems);
+                locate(path, table.map(|t| vec![t]), &mut self.engines);
+            }
+            ("metrics", _) => {
+                let file = parse::<MetricFile>(path, text, problems);
+                locate(path, file.map(|f| vec![f]), &mut self.metrics);
+            }
+            (_, "mediators.toml") => {
+                let file = parse::<MediatorFile>(path, text, problems);
+                self.mediators
+                    .extend(file.into_iter().flat_map(|f| f.mediator));
+            }
+            (_, "outcomes.toml") => {
+                let file = parse::<OutcomeFile>(path, text, problems);
+                self.outcomes
+                    .extend(file.into_iter().flat_map(|f| f.outcome));
+            }
+            // The causal model and the learning tables read these.
+            (_, "edges.toml" | "mechanisms.toml" | "beta_updates.toml") => {}
+            _ => problems.add(path, "is not a file of the catalog"),
+        }
+    }
+}
+
+fn locate<T>(path: &str, rows: Option<Vec<T>>, into: &mut Vec<Located<T>>) {
+    into.extend(rows.into_iter().flatten().map(|row| (path.to_owned(), row)));
+}
+
+fn parse<T: DeserializeOwned>(file: &str, text: &str, problems: &mut Violations) -> Option<T> {
     match toml::from_str(text) {
         Ok(parsed) => Some(parsed),
         Err(error) => {
@@ -93,75 +202,8 @@ fn parse<T: DeserializeOwned>(file: &str, text: &str, problems: &mut Violations)
     }
 }
 
-fn keyed<T>(rows: Vec<T>, key: impl Fn(&T) -> String) -> BTreeMap<String, T> {
-    rows.into_iter().map(|row| (key(&row), row)).collect()
-}
-
-/// SHA-256 over length-prefixed files, so that moving a line between files changes the hash.
-fn content_hash(text: &CatalogText<'_>) -> String {
-    let mut hasher = Sha256::new();
-    for part in [
-        text.features,
-        text.mediators,
-        text.outcomes,
-        text.hardware,
-        text.engine_vllm,
-    ] {
-        hasher.update((part.len() as u64).to_le_bytes());
-        hasher.update(part.as_bytes());
-    }
-    hasher
-        .finalize()
-        .iter()
-        .take(8)
-        .map(|byte| format!("{byte:02x}"))
-        .collect()
-}
-
-/// Every id and alias with its layer and its id.
-pub(super) type Names = BTreeMap<String, (VariableKind, String)>;
-
-fn collect_names(
-    features: &FeatureFile,
-    mediators: &MediatorFile,
-    outcomes: &OutcomeFile,
-    problems: &mut Violations,
-) -> Names {
-    let mut names = Names::new();
-    let mut add = |kind: VariableKind, id: &str, aliases: &[String]| {
-        for name in std::iter::once(id).chain(aliases.iter().map(String::as_str)) {
-            if !is_spelled_well(name) {
-                problems.add(
-                    name,
-                    "names are 1 to 64 of a-z, 0-9 and '_', starting with a letter",
-                );
-            }
-            if names
-                .insert(name.to_owned(), (kind, id.to_owned()))
-                .is_some()
-            {
-                problems.add(name, "is used twice among ids and aliases of X, V and Y");
-            }
-        }
-    };
-    for row in &features.feature {
-        add(VariableKind::Feature, &row.id, &row.aliases);
-    }
-    for row in &mediators.mediator {
-        add(VariableKind::Mediator, &row.id, &row.aliases);
-    }
-    for row in &outcomes.outcome {
-        add(VariableKind::Outcome, &row.id, &row.aliases);
-    }
-    names
-}
-
-fn is_spelled_well(name: &str) -> bool {
-    (1..=64).contains(&name.len())
-        && name.starts_with(|c: char| c.is_ascii_lowercase())
-        && name
-            .bytes()
-            .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'_')
+fn keyed<T>(rows: Vec<Located<T>>, key: impl Fn(&T) -> String) -> BTreeMap<String, T> {
+    rows.into_iter().map(|(_, row)| (key(&row), row)).collect()
 }
 
 /// Rows of a closed set, exactly once each, in the set's own order.

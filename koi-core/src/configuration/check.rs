@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use super::{Configuration, ConfigurationDraft};
-use crate::catalog::{Catalog, Feature, SetBy, Value};
+use crate::catalog::{Catalog, Condition, EngineFlags, Feature, SetBy, Status, Value};
 use crate::violation::{FieldViolation, Violations};
 
 /// Most entries that a draft may have; a catalog has fewer planner-set rows than this.
@@ -17,8 +17,8 @@ impl Catalog {
     ///
     /// # Errors
     /// Everything wrong at once: unknown names (with the nearest valid one), names given twice
-    /// through aliases, variables that are not the planner's, values out of their domain, and
-    /// variables that do not apply to this engine.
+    /// through aliases, variables that are not the planner's or cannot be set yet, values out of
+    /// their domain, and variables that do not apply to this engine or beside these values.
     pub fn configuration(
         &self,
         draft: ConfigurationDraft,
@@ -33,9 +33,9 @@ impl Catalog {
         }
         let given = self.given_values(&draft, &mut problems);
         let mut values = given.clone();
-        for row in self.features().filter(|row| row.set_by == SetBy::Planner) {
-            if let (false, Some(default)) = (values.contains_key(&row.id), &row.default) {
-                values.insert(row.id.clone(), default.clone());
+        for (id, default) in self.defaults() {
+            if !values.contains_key(id) {
+                values.insert(id.clone(), default.clone());
             }
         }
         self.drop_inapplicable(&given, &mut values, &mut problems);
@@ -48,6 +48,46 @@ impl Catalog {
     /// As [`Self::configuration`].
     pub fn recheck(&self, stored: &Configuration) -> Result<Configuration, Vec<FieldViolation>> {
         self.configuration(stored.to_draft())
+    }
+
+    /// Variables of a configuration that do not apply in a context: conditions on the model, the
+    /// job, the place and the traffic. A condition on a variable that `context` does not know is
+    /// left open.
+    #[must_use]
+    pub fn inapplicable(
+        &self,
+        configuration: &Configuration,
+        context: &dyn Fn(&str) -> Option<Value>,
+    ) -> Vec<FieldViolation> {
+        let mut problems = Violations::default();
+        for (id, _) in configuration.iter() {
+            let Some(row) = self.feature(id) else {
+                continue;
+            };
+            for condition in &row.applies {
+                let Some(about) = self.feature(&condition.feature) else {
+                    continue;
+                };
+                let value = context(&condition.feature);
+                let fails = value.as_ref().is_some_and(|v| !condition.holds(v));
+                if about.set_by != SetBy::Planner && fails {
+                    problems.add(id, needs(condition, value.as_ref()));
+                }
+            }
+        }
+        problems.into_vec()
+    }
+
+    /// What a variable is in a configuration: its value, or what the engine does by itself where
+    /// the catalog knows that.
+    #[must_use]
+    pub fn effective<'a>(
+        &'a self,
+        configuration: &'a Configuration,
+        name: &str,
+    ) -> Option<&'a Value> {
+        let row = self.feature(name)?;
+        configuration.get(&row.id).or(row.default.as_ref())
     }
 
     fn given_values(
@@ -71,6 +111,12 @@ impl Catalog {
             }
             match row.domain.accept(value) {
                 Err(message) => problems.add(shown, message),
+                Ok(value) if row.status != Status::Active => {
+                    // Rows stored while it could be set hold its default; that says nothing.
+                    if row.default.as_ref() != Some(&value) {
+                        problems.add(shown, unavailable(row));
+                    }
+                }
                 Ok(value) => {
                     if given.insert(row.id.clone(), value).is_some() {
                         problems.add(shown, format!("{} is given twice, under two names", row.id));
@@ -99,26 +145,68 @@ impl Catalog {
         problems: &mut Violations,
     ) {
         let all = values.clone();
-        let failed = |row: &Feature| {
-            row.applies
-                .iter()
-                .find(|c| !all.get(&c.feature).is_some_and(|v| c.holds(v)))
-                .cloned()
-        };
-        for row in self.features().filter(|row| all.contains_key(&row.id)) {
-            let Some(condition) = failed(row) else {
+        let engine = all.get("engine_name").map(ToString::to_string);
+        let table = engine.as_deref().and_then(|e| self.engine_named(e));
+        for id in all.keys() {
+            let Some(row) = self.feature(id) else {
                 continue;
             };
-            values.remove(&row.id);
-            if given.contains_key(&row.id) {
-                problems.add(
-                    row.id.clone(),
-                    format!(
-                        "does not apply: it needs {} to be other than it is here",
-                        condition.feature
-                    ),
-                );
+            let refusal = self
+                .failed_condition(row, &all)
+                .map(|c| needs(c, self.standing(&c.feature, &all)))
+                .or_else(|| unknown_to_engine(row, table));
+            let Some(refusal) = refusal else {
+                continue;
+            };
+            values.remove(id);
+            if given.contains_key(id) {
+                problems.add(id.clone(), refusal);
             }
         }
     }
+
+    /// The first condition on the planner's own variables that does not hold; conditions on context
+    /// wait for [`Self::inapplicable`].
+    fn failed_condition<'a>(
+        &self,
+        row: &'a Feature,
+        values: &BTreeMap<String, Value>,
+    ) -> Option<&'a Condition> {
+        row.applies.iter().find(|condition| {
+            self.feature(&condition.feature).is_some_and(|about| {
+                let value = self.standing(&about.id, values);
+                about.set_by == SetBy::Planner && !condition.holds_for(value)
+            })
+        })
+    }
+
+    /// The value that a variable has: given, filled in, or what the engine does by itself.
+    fn standing<'a>(&'a self, id: &str, values: &'a BTreeMap<String, Value>) -> Option<&'a Value> {
+        values
+            .get(id)
+            .or_else(|| self.feature(id)?.default.as_ref())
+    }
+}
+
+fn unknown_to_engine(row: &Feature, table: Option<&EngineFlags>) -> Option<String> {
+    let table = table?;
+    (row.no_flag.is_none() && !table.knows(&row.id)).then(|| {
+        format!(
+            "does not apply: engine_name is {}, which has no such setting",
+            table.engine
+        )
+    })
+}
+
+fn unavailable(row: &Feature) -> String {
+    let why = row.no_flag.as_deref().unwrap_or("no reason is known");
+    format!("cannot be set ({}): {why}", row.status.name())
+}
+
+fn needs(condition: &Condition, value: Option<&Value>) -> String {
+    let is = value.map_or_else(|| "is not set".to_owned(), |v| format!("is {v}"));
+    format!(
+        "does not apply: it needs {condition}, and {} {is}",
+        condition.feature
+    )
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::{PlanViolation, check};
-use crate::catalog::{Catalog, CatalogText};
+use crate::catalog::Catalog;
 use crate::host::Liveness;
 use crate::ids::JobId;
 use crate::plan::{ActionKind, PlanAction, PlanDraft, SwapReason};
@@ -279,14 +279,10 @@ fn c6_physics() {
 #[test]
 fn c6_flag() {
     let embedded = Catalog::embedded_text();
-    let late = embedded
-        .engine_vllm
-        .replacen("since = \"0.32.0\"", "since = \"0.32.9\"", 1);
-    let catalog = Catalog::load(&CatalogText {
-        engine_vllm: &late,
-        ..embedded
-    })
-    .unwrap();
+    let path = "engines/vllm.toml";
+    let flags = embedded.file(path).unwrap();
+    let late = flags.replacen("since = \"0.6.0\"", "since = \"0.33.0\"", 1);
+    let catalog = Catalog::load(&embedded.with(path, &late)).unwrap();
     let world = world();
     let found = violations(
         &world,

@@ -55,7 +55,7 @@ fn real_vllm_is_placed_on_a_processor() {
 
 #[test]
 fn a_version_outside_the_flag_table_is_refused_with_the_reason() {
-    let draft = plan_on_cpu("0.33.0+cpu");
+    let draft = plan_on_cpu("0.34.0+cpu");
     let action = draft.actions.iter().find(|a| a.job == job_id(1)).unwrap();
     assert_eq!(action.kind, ActionKind::Defer);
     let refusal = draft
@@ -63,5 +63,5 @@ fn a_version_outside_the_flag_table_is_refused_with_the_reason() {
         .iter()
         .find(|c| c.code == "ENGINE")
         .unwrap();
-    assert!(refusal.reason.contains("0.33.0+cpu"), "{}", refusal.reason);
+    assert!(refusal.reason.contains("0.34.0+cpu"), "{}", refusal.reason);
 }

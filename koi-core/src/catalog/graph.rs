@@ -1,0 +1,82 @@
+//! The whole catalog at once: rows, edges, mechanisms, and that they form one graph.
+//!
+//! Not the graph itself: [`crate::causal`] builds it. layout-and-style 4.3, rule 6.
+
+use std::collections::BTreeSet;
+
+use super::{Catalog, CatalogText};
+use crate::causal::graph::id_kind;
+use crate::causal::{CausalModel, EdgeEnds};
+use crate::variables::Mediator;
+use crate::violation::{FieldViolation, Violations};
+
+/// Loads and checks everything that a catalog consists of.
+///
+/// # Errors
+/// Every problem of every file at once; edges and mechanisms are checked when the rows are sound.
+pub fn check_all(text: &CatalogText<'_>) -> Result<(Catalog, CausalModel), Vec<FieldViolation>> {
+    let catalog = Catalog::load(text)?;
+    let mut problems = Violations::default();
+    let mut file = |path: &'static str| {
+        text.file(path).unwrap_or_else(|| {
+            problems.add(path, "the catalog has no such file");
+            ""
+        })
+    };
+    let (edges, mechanisms) = (file("edges.toml"), file("mechanisms.toml"));
+    if !problems.is_empty() {
+        return Err(problems.into_vec());
+    }
+    let model = CausalModel::load(edges, mechanisms, &|name| id_kind(&catalog, name))?;
+    check_mediators(&model, &mut problems);
+    check_sources(&catalog, &model, &mut problems);
+    problems.finish((catalog, model))
+}
+
+/// Every mediator has a way in and, over mediators if need be, a way out to an outcome.
+fn check_mediators(model: &CausalModel, problems: &mut Violations) {
+    let into: BTreeSet<Mediator> = model
+        .edges()
+        .filter_map(|e| e.ends.destination_mediator())
+        .collect();
+    let mut out: BTreeSet<Mediator> = model
+        .edges()
+        .filter(|e| e.ends.outcome().is_some())
+        .filter_map(|e| e.ends.source_mediator())
+        .collect();
+    for _ in Mediator::ALL {
+        let reaching: Vec<Mediator> = model
+            .edges()
+            .filter_map(|e| match e.ends {
+                EdgeEnds::MediatorToMediator(from, to) if out.contains(&to) => Some(from),
+                _ => None,
+            })
+            .collect();
+        out.extend(reaching);
+    }
+    for mediator in Mediator::ALL {
+        let at = format!("edges.toml.{}", mediator.name());
+        if !into.contains(&mediator) {
+            problems.add(&*at, "no edge leads into it");
+        }
+        if !out.contains(&mediator) {
+            problems.add(at, "no path leads from it to an outcome");
+        }
+    }
+}
+
+/// A variable that cannot be set moves nothing.
+fn check_sources(catalog: &Catalog, model: &CausalModel, problems: &mut Violations) {
+    for edge in model.edges() {
+        let EdgeEnds::FeatureToMediator(feature, _) = &edge.ends else {
+            continue;
+        };
+        let row = catalog.feature(feature);
+        if row.is_some_and(|row| row.status != super::Status::Active) {
+            problems.add(
+                format!("edges.toml.{}", edge.id),
+                format!("{feature} is not active, so nothing can move it"),
+            );
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! An operator's own prices over the list: rows that replace, and discounts that multiply.
+//!
+//! The same form serves a price feed: a feed is an overlay that is merged again and again.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Date, Dated, MAX_FILE_BYTES, MAX_PRICES, Price, PriceBook, PriceKey};
+use crate::environment::Market;
+use crate::violation::{FieldViolation, Violations};
+
+/// One price that replaces the list's.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OverlayPrice {
+    /// Cloud.
+    pub cloud: String,
+    /// Region.
+    pub region: String,
+    /// Market.
+    pub market: Market,
+    /// The cloud's name for the machine.
+    pub instance: String,
+    /// USD per hour for the whole machine.
+    pub usd_per_hour: f64,
+}
+
+/// A discount on everything that matches; what is left out matches all.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Discount {
+    /// Cloud.
+    pub cloud: String,
+    /// Region.
+    #[serde(default)]
+    pub region: Option<String>,
+    /// Market.
+    #[serde(default)]
+    pub market: Option<Market>,
+    /// The cloud's name for the machine.
+    #[serde(default)]
+    pub instance: Option<String>,
+    /// What the price is multiplied by.
+    pub factor: f64,
+}
+
+impl Discount {
+    fn matches(&self, key: &PriceKey) -> bool {
+        self.cloud == key.cloud
+            && self.region.as_ref().is_none_or(|r| *r == key.region)
+            && self.market.is_none_or(|m| m == key.market)
+            && self.instance.as_ref().is_none_or(|i| *i == key.instance)
+    }
+}
+
+/// Prices and discounts of one source.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PriceOverlay {
+    /// Where they come from, e.g. a contract.
+    pub source: String,
+    /// When they were so.
+    pub date: Date,
+    /// Discounts; they apply to the list, before the prices.
+    #[serde(default, rename = "discount")]
+    pub discounts: Vec<Discount>,
+    /// Prices.
+    #[serde(default, rename = "price")]
+    pub prices: Vec<OverlayPrice>,
+}
+
+impl PriceOverlay {
+    /// Reads an overlay file.
+    ///
+    /// # Errors
+    /// The parser's message, or every row that is out of bounds: factors outside (0, 10], too many
+    /// rows, prices that are not positive and finite. Here, unlike in a list, a bad price is
+    /// refused: it is the operator's own.
+    pub fn parse(text: &str) -> Result<Self, Vec<FieldViolation>> {
+        let mut problems = Violations::default();
+        if text.len() > MAX_FILE_BYTES {
+            problems.add("", format!("is larger than {MAX_FILE_BYTES} bytes"));
+            return Err(problems.into_vec());
+        }
+        let overlay = match toml::from_str::<Self>(text) {
+            Ok(overlay) => overlay,
+            Err(error) => {
+                problems.add("", error.to_string());
+                return Err(problems.into_vec());
+            }
+        };
+        overlay.check(&mut problems);
+        problems.finish(overlay)
+    }
+
+    fn check(&self, problems: &mut Violations) {
+        if self.prices.len() > MAX_PRICES || self.discounts.len() > 1000 {
+            problems.add(
+                "",
+                format!("at most {MAX_PRICES} prices and 1000 discounts"),
+            );
+        }
+        for (i, discount) in self.discounts.iter().enumerate() {
+            if !(discount.factor > 0.0 && discount.factor <= 10.0) {
+                problems.add(format!("discount[{i}].factor"), "must be in (0, 10]");
+            }
+        }
+        for (i, price) in self.prices.iter().enumerate() {
+            if !(price.usd_per_hour.is_finite() && price.usd_per_hour > 0.0) {
+                problems.add(format!("price[{i}].usd_per_hour"), "must be positive");
+            }
+        }
+    }
+}
+
+impl PriceBook {
+    /// The book with an overlay: its discounts multiply what is there, then its prices replace it.
+    /// A discounted price keeps its date, for a discount on an old price is old too. A price from
+    /// the overlay never replaces one that is newer.
+    #[must_use]
+    pub fn with_overlay(mut self, overlay: &PriceOverlay) -> Self {
+        for discount in &overlay.discounts {
+            for (key, price) in &mut self.prices {
+                if discount.matches(key) {
+                    price.usd_per_hour *= discount.factor;
+                    price.source = format!(
+                        "{}, times {} ({})",
+                        price.source, discount.factor, overlay.source
+                    );
+                }
+            }
+        }
+        for row in &overlay.prices {
+            let key = PriceKey {
+                cloud: row.cloud.clone(),
+                region: row.region.clone(),
+                market: row.market,
+                instance: row.instance.clone(),
+            };
+            let is_older = self
+                .prices
+                .get(&key)
+                .is_some_and(|p| p.dated == Dated::Published && p.date > overlay.date);
+            if !is_older && (self.prices.len() < MAX_PRICES || self.prices.contains_key(&key)) {
+                self.prices.insert(
+                    key,
+                    Price {
+                        usd_per_hour: row.usd_per_hour,
+                        source: overlay.source.clone(),
+                        date: overlay.date,
+                        dated: Dated::Published,
+                    },
+                );
+            }
+        }
+        self
+    }
+}
