@@ -187,6 +187,8 @@ fn hold_out(points: &[Point], by: By, fold: &str, iterations: u32) -> Result<Vec
 pub(super) struct Lesson<'a> {
     pub(super) fold: &'a str,
     pub(super) generation: Option<EngineGeneration>,
+    /// The run started with all its requests: what a first token waits for then is another matter.
+    pub(super) is_backlog: bool,
     pub(super) error: f64,
     pub(super) correction: f64,
 }
@@ -204,6 +206,10 @@ pub(super) fn lessons<'a>(
         Some(Lesson {
             fold: by.key(point),
             generation: held.generation,
+            is_backlog: point
+                .question
+                .as_ref()
+                .is_ok_and(|q| q.backlog_per_replica.is_some()),
             error: seen.ln() - held.analytic[quantity.index()]?,
             correction: held.correction[quantity.index()],
         })
@@ -211,21 +217,31 @@ pub(super) fn lessons<'a>(
     .collect()
 }
 
-/// Share of the forest's correction with the least median absolute error.
+/// Share of the forest's correction that helps most folds: the least mean over folds of the median
+/// absolute error, with a small price on believing at all.
 pub(super) fn best_share<'a>(lessons: impl Iterator<Item = &'a Lesson<'a>> + Clone) -> f64 {
-    let mut best = (f64::INFINITY, 1.0);
-    for tenths in 0..=10 {
-        let share = f64::from(tenths) / 10.0;
-        let left: Vec<f64> = lessons
-            .clone()
-            .map(|l| (l.error - share * l.correction).abs())
-            .collect();
-        let median = crate::statistics::median(&left).unwrap_or(f64::INFINITY);
-        if median < best.0 {
-            best = (median, share);
-        }
+    const PRICE: f64 = 0.1;
+    let mut folds: BTreeMap<&str, Vec<&Lesson<'_>>> = BTreeMap::new();
+    for lesson in lessons.filter(|l| !l.is_backlog) {
+        folds.entry(lesson.fold).or_default().push(lesson);
     }
-    best.1
+    let loss = |share: f64| {
+        let (mut sum, mut weights) = (0.0, 0.0);
+        for fold in folds.values() {
+            let left: Vec<f64> = fold
+                .iter()
+                .map(|l| (l.error - share * l.correction).abs())
+                .collect();
+            let weight = (left.len() as f64).sqrt();
+            sum += weight * crate::statistics::median(&left).unwrap_or(0.0);
+            weights += weight;
+        }
+        sum / f64::max(weights, 1.0) + PRICE * share
+    };
+    let shares = (0..=10).map(|tenths| f64::from(tenths) / 10.0);
+    shares
+        .min_by(|a, b| loss(*a).total_cmp(&loss(*b)))
+        .unwrap_or(0.0)
 }
 
 /// Quantiles 10 % and 90 % of what is left after a share of the correction, and the rows behind

@@ -36,6 +36,9 @@ pub struct DeviceConstants {
     pub expert_bandwidth_ratio: f64,
     /// Tokens of a tile of the experts' kernels: what an expert has fewer of is padded.
     pub expert_tile_tokens: f64,
+    /// Latency that every expert of every routed layer adds to a first token, in microseconds:
+    /// prompts are launched kernel by kernel, and the device decodes for others meanwhile.
+    pub expert_first_token_us: f64,
     /// Time that a routed layer adds to a step, in microseconds.
     pub expert_layer_overhead_us: f64,
     /// Share of the link bandwidth that all-reduces reach.
