@@ -30,12 +30,15 @@ pub(super) fn prior() -> Result<Constants> {
 fn spread(name: &str) -> f64 {
     let field = name.rsplit('.').next().unwrap_or(name);
     match field {
-        "compute_fraction_16_bit" | "bandwidth_fraction" | "prefill_interference" => 0.06,
-        "compute_ratio" | "bandwidth_ratio" | "cache_bandwidth_fraction" => 0.12,
+        "compute_fraction_16_bit" | "bandwidth_fraction" => 0.06,
+        "compute_ratio"
+        | "bandwidth_ratio"
+        | "cache_bandwidth_fraction"
+        | "prefill_interference" => 0.12,
         "cache_bandwidth_ratio" | "compute_fraction_8_bit" | "attention_compute_fraction" => 0.2,
         "step_overhead_ms" | "layer_overhead_us" | "sequence_overhead_us" => 0.7,
-        "first_token_overhead_ms" | "burst_wait_share" | "crowded_wait_share" => 0.9,
-        "request_overhead_ms" | "cache_reread_exponent" => 0.8,
+        "first_token_overhead_ms" | "burst_wait_share" | "crowded_wait_share" => 0.5,
+        "expert_first_token_us" | "request_overhead_ms" | "cache_reread_exponent" => 0.8,
         _ => 0.3,
     }
 }
@@ -143,7 +146,7 @@ fn moves(name: &str, point: &Point) -> bool {
 pub(super) fn fit(points: &[&Point], iterations: u32) -> Result<Constants> {
     let prior = prior()?;
     let names: Vec<String> = prior.values().into_iter().map(|(name, _)| name).collect();
-    let centre: Vec<f64> = prior.values().iter().map(|(_, v)| v.ln()).collect();
+    let mut centre: Vec<f64> = prior.values().iter().map(|(_, v)| v.ln()).collect();
     let mut at = centre.clone();
     let with = |logs: &[f64]| {
         let numbers: Vec<f64> = logs.iter().map(|v| v.exp()).collect();
@@ -151,7 +154,11 @@ pub(super) fn fit(points: &[&Point], iterations: u32) -> Result<Constants> {
             .with_values(&numbers)
             .context("constants of another shape")
     };
+    let heirs = heirs(&names);
     for _ in 0..iterations {
+        for (heir, parent) in &heirs {
+            centre[*heir] = at[*parent];
+        }
         let constants = with(&at)?;
         let base = residuals(points, &constants);
         let columns = derivatives(points, &base, &names, |i| {
@@ -168,6 +175,26 @@ pub(super) fn fit(points: &[&Point], iterations: u32) -> Result<Constants> {
         }
     }
     with(&at)
+}
+
+/// Constants of a generation that few rows speak of, each with its counterpart in the generation
+/// that it resembles: what is not seen is inherited.
+fn heirs(names: &[String]) -> Vec<(usize, usize)> {
+    let parents = [
+        (
+            EngineGeneration::TensorrtPreview,
+            EngineGeneration::TensorrtPytorch,
+        ),
+        (EngineGeneration::SglangEarly, EngineGeneration::Sglang),
+    ];
+    let at = |name: &str| names.iter().position(|n| n == name);
+    let of = |(heir, parent): (EngineGeneration, EngineGeneration)| {
+        names.iter().enumerate().filter_map(move |(i, name)| {
+            let field = name.strip_prefix(heir.name())?.strip_prefix('.')?;
+            Some((i, at(&format!("{}.{field}", parent.name()))?))
+        })
+    };
+    parents.into_iter().flat_map(of).collect()
 }
 
 /// Derivative of every residual by every constant.

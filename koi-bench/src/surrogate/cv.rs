@@ -187,6 +187,8 @@ fn hold_out(points: &[Point], by: By, fold: &str, iterations: u32) -> Result<Vec
 pub(super) struct Lesson<'a> {
     pub(super) fold: &'a str,
     pub(super) generation: Option<EngineGeneration>,
+    /// The run started with all its requests: what a first token waits for then is another matter.
+    pub(super) is_backlog: bool,
     pub(super) error: f64,
     pub(super) correction: f64,
 }
@@ -204,6 +206,10 @@ pub(super) fn lessons<'a>(
         Some(Lesson {
             fold: by.key(point),
             generation: held.generation,
+            is_backlog: point
+                .question
+                .as_ref()
+                .is_ok_and(|q| q.backlog_per_replica.is_some()),
             error: seen.ln() - held.analytic[quantity.index()]?,
             correction: held.correction[quantity.index()],
         })
@@ -211,21 +217,31 @@ pub(super) fn lessons<'a>(
     .collect()
 }
 
-/// Share of the forest's correction with the least median absolute error.
+/// Share of the forest's correction that helps most folds: the least mean over folds of the median
+/// absolute error, with a small price on believing at all.
 pub(super) fn best_share<'a>(lessons: impl Iterator<Item = &'a Lesson<'a>> + Clone) -> f64 {
-    let mut best = (f64::INFINITY, 1.0);
-    for tenths in 0..=10 {
-        let share = f64::from(tenths) / 10.0;
-        let left: Vec<f64> = lessons
-            .clone()
-            .map(|l| (l.error - share * l.correction).abs())
-            .collect();
-        let median = crate::statistics::median(&left).unwrap_or(f64::INFINITY);
-        if median < best.0 {
-            best = (median, share);
-        }
+    const PRICE: f64 = 0.1;
+    let mut folds: BTreeMap<&str, Vec<&Lesson<'_>>> = BTreeMap::new();
+    for lesson in lessons.filter(|l| !l.is_backlog) {
+        folds.entry(lesson.fold).or_default().push(lesson);
     }
-    best.1
+    let loss = |share: f64| {
+        let (mut sum, mut weights) = (0.0, 0.0);
+        for fold in folds.values() {
+            let left: Vec<f64> = fold
+                .iter()
+                .map(|l| (l.error - share * l.correction).abs())
+                .collect();
+            let weight = (left.len() as f64).sqrt();
+            sum += weight * crate::statistics::median(&left).unwrap_or(0.0);
+            weights += weight;
+        }
+        sum / f64::max(weights, 1.0) + PRICE * share
+    };
+    let shares = (0..=10).map(|tenths| f64::from(tenths) / 10.0);
+    shares
+        .min_by(|a, b| loss(*a).total_cmp(&loss(*b)))
+        .unwrap_or(0.0)
 }
 
 /// Quantiles 10 % and 90 % of what is left after a share of the correction, and the rows behind
@@ -273,6 +289,27 @@ fn weighted_quantile<'a>(values: impl Iterator<Item = &'a (f64, f64)>, level: f6
     last
 }
 
+/// What left-out rows say of a quantity: share of the correction, offsets, rows.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Cell {
+    pub(super) share: f64,
+    pub(super) low: f64,
+    pub(super) high: f64,
+    pub(super) n: u32,
+}
+
+/// The cell of some left-out rows.
+pub(super) fn cell<'a>(lessons: impl Iterator<Item = &'a Lesson<'a>> + Clone) -> Cell {
+    let share = best_share(lessons.clone());
+    let (low, high, n) = offsets(lessons, share);
+    Cell {
+        share,
+        low,
+        high,
+        n,
+    }
+}
+
 /// Fills in mixtures and intervals, each fold's from the others' errors.
 fn mix(points: &[Point], by: By, held: &mut [Held]) {
     let folds: BTreeSet<&str> = points.iter().map(|p| by.key(p)).collect();
@@ -281,29 +318,21 @@ fn mix(points: &[Point], by: By, held: &mut [Held]) {
         let lessons = lessons(points, by, held, quantity);
         for fold in &folds {
             let others = || lessons.iter().filter(|l| l.fold != *fold);
-            let share = best_share(others());
-            let all = offsets(others(), share);
-            let cells: BTreeMap<EngineGeneration, (f64, f64, u32)> = EngineGeneration::ALL
+            let all = cell(others());
+            let cells: BTreeMap<EngineGeneration, Cell> = EngineGeneration::ALL
                 .into_iter()
-                .map(|g| {
-                    (
-                        g,
-                        offsets(others().filter(|l| l.generation == Some(g)), share),
-                    )
-                })
+                .map(|g| (g, cell(others().filter(move |l| l.generation == Some(g)))))
+                .filter(|(_, c)| c.n >= koi_core::surrogate::interval::MIN_CELL_ROWS)
                 .collect();
             let own = points
                 .iter()
                 .zip(held.iter_mut())
                 .filter(|(p, _)| by.key(p) == *fold);
             for (_, held) in own {
-                held.mixed[q] = held.analytic[q].map(|a| a + share * held.correction[q]);
-                let cell = held
-                    .generation
-                    .and_then(|g| cells.get(&g))
-                    .filter(|c| c.2 >= koi_core::surrogate::interval::MIN_CELL_ROWS);
-                let (low, high, _) = cell.copied().unwrap_or(all);
-                held.interval[q] = (low, high);
+                let own = held.generation.and_then(|g| cells.get(&g));
+                let cell = own.copied().unwrap_or(all);
+                held.mixed[q] = held.analytic[q].map(|a| a + cell.share * held.correction[q]);
+                held.interval[q] = (cell.low, cell.high);
             }
         }
     }

@@ -66,39 +66,32 @@ fn rounded(constants: &mut koi_core::surrogate::constants::Constants) -> Result<
 /// Weights and intervals from the errors of both cross-validations.
 fn spread(points: &[Point], by_model: &[cv::Held], by_gpu: &[cv::Held]) -> (Mixture, Intervals) {
     let mut rows = Vec::new();
-    let weights = Quantity::ALL.map(|quantity| {
-        let mut shares = [1.0; 2];
-        for (slot, (by, held)) in [(By::Model, by_model), (By::Gpu, by_gpu)]
-            .iter()
-            .enumerate()
-        {
-            let lessons = cv::lessons(points, *by, held, quantity);
-            let share = cv::best_share(lessons.iter());
-            shares[slot] = share;
+    let four = |x: f64| (x * 1e4).round() / 1e4;
+    for quantity in Quantity::ALL {
+        for (by, held) in [(By::Model, by_model), (By::Gpu, by_gpu)] {
+            let lessons = cv::lessons(points, by, held, quantity);
             let generations = EngineGeneration::ALL.into_iter().map(Some);
             for generation in std::iter::once(None).chain(generations) {
                 let of = lessons
                     .iter()
                     .filter(|l| generation.is_none() || l.generation == generation);
-                let (low, high, n) = cv::offsets(of, share);
-                if n > 0 {
-                    let six = |x: f64| (x * 1e4).round() / 1e4;
+                let cell = cv::cell(of);
+                if cell.n > 0 {
                     rows.push(IntervalRow {
                         quantity,
-                        gpu_seen: *by == By::Model,
+                        gpu_seen: by == By::Model,
                         generation,
-                        low: six(low),
-                        high: six(high),
-                        n,
+                        residual_share: cell.share,
+                        low: four(cell.low),
+                        high: four(cell.high),
+                        n: cell.n,
                     });
                 }
             }
         }
-        MemberWeights {
-            residual_seen: shares[0],
-            residual_unseen: shares[1],
-            neighbours: NEIGHBOURS_SHARE,
-        }
+    }
+    let weights = Quantity::ALL.map(|_| MemberWeights {
+        neighbours: NEIGHBOURS_SHARE,
     });
     let [tpot, ttft, throughput] = weights;
     let fitted = format!("koi bench surrogate --fit on {} rows", points.len());

@@ -4,7 +4,7 @@
 //! Evaluation is koi-core's.
 
 use koi_core::surrogate::residual::{DEPTH, Forest, LEAVES, NODES, Tree};
-use koi_core::surrogate::situation::{COUNT, Situation};
+use koi_core::surrogate::situation::{COUNT, Situation, is_for_forests};
 
 /// How a forest is grown.
 #[derive(Debug, Clone, Copy)]
@@ -24,9 +24,9 @@ pub(super) struct Growth {
 impl Default for Growth {
     fn default() -> Self {
         Self {
-            trees: 160,
-            rate: 0.1,
-            min_rows: 12.0,
+            trees: 80,
+            rate: 0.08,
+            min_rows: 20.0,
             shrinkage: 4.0,
             knee: 0.3,
         }
@@ -98,7 +98,15 @@ struct Bins {
 
 impl Bins {
     fn of(examples: &[Example<'_>]) -> Self {
-        let thresholds: Vec<Vec<f64>> = (0..COUNT).map(|f| cuts(examples, f)).collect();
+        let thresholds: Vec<Vec<f64>> = (0..COUNT)
+            .map(|f| {
+                if is_for_forests(f) {
+                    cuts(examples, f)
+                } else {
+                    Vec::new()
+                }
+            })
+            .collect();
         let code = |example: &Example<'_>| {
             let mut codes = [0; COUNT];
             for (feature, code) in codes.iter_mut().enumerate() {
@@ -248,7 +256,7 @@ mod tests {
             .iter()
             .map(|s| (forest.correction(s) - truth(s)).abs())
             .fold(0.0, f64::max);
-        assert!(worst < 0.03, "{worst}");
+        assert!(worst < 0.05, "{worst}");
         assert_eq!(forest, grow(&examples, Growth::default()));
     }
 

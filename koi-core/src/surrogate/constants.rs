@@ -34,6 +34,11 @@ pub struct DeviceConstants {
     pub expert_compute_ratio: f64,
     /// Reading of routed experts, relative to dense layers.
     pub expert_bandwidth_ratio: f64,
+    /// Tokens of a tile of the experts' kernels: what an expert has fewer of is padded.
+    pub expert_tile_tokens: f64,
+    /// Latency that every expert of every routed layer adds to a first token, in microseconds:
+    /// prompts are launched kernel by kernel, and the device decodes for others meanwhile.
+    pub expert_first_token_us: f64,
     /// Time that a routed layer adds to a step, in microseconds.
     pub expert_layer_overhead_us: f64,
     /// Share of the link bandwidth that all-reduces reach.
@@ -205,14 +210,12 @@ pub enum Maker {
 }
 
 impl Maker {
-    /// The maker by the device's name.
+    /// The maker by the catalog's vendor.
     #[must_use]
     pub fn of(gpu: &GpuType) -> Self {
-        let id = gpu.id.as_str();
-        let starts = |prefixes: &[&str]| prefixes.iter().any(|p| id.starts_with(p));
-        if starts(&["MI", "AMD"]) {
+        if gpu.vendor.eq_ignore_ascii_case("AMD") {
             Self::Amd
-        } else if starts(&["Gaudi", "Intel", "Max", "Arc"]) {
+        } else if gpu.vendor.eq_ignore_ascii_case("Intel") {
             Self::Intel
         } else {
             Self::Nvidia

@@ -25,12 +25,25 @@ pub struct IntervalRow {
     pub gpu_seen: bool,
     /// The engine generation; absent for all together.
     pub generation: Option<EngineGeneration>,
+    /// Share of the forests' correction that helped on left-out ground, 0..=1.
+    pub residual_share: f64,
     /// 10 % quantile of ln(measured / predicted).
     pub low: f64,
     /// 90 % quantile.
     pub high: f64,
     /// Rows behind it.
     pub n: u32,
+}
+
+/// How far the forests are believed and how far the result may be off.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Reliability {
+    /// Share of the forests' correction, 0..=1.
+    pub residual_share: f64,
+    /// Lower offset of the 80 % interval, in log space.
+    pub low: f64,
+    /// Upper offset.
+    pub high: f64,
 }
 
 /// The table of offsets.
@@ -69,21 +82,26 @@ impl Intervals {
     /// What is malformed, in words.
     pub fn parse(text: &str) -> Result<Self, String> {
         let table: Self = toml::from_str(text).map_err(|e| e.to_string())?;
-        let is_sane = |row: &IntervalRow| row.low.is_finite() && row.low <= row.high;
+        let is_sane = |row: &IntervalRow| {
+            row.low.is_finite()
+                && row.high.is_finite()
+                && row.low <= row.high
+                && (0.0..=1.0).contains(&row.residual_share)
+        };
         match table.interval.iter().find(|row| !is_sane(row)) {
             Some(row) => Err(format!("{row:?} is no interval")),
             None => Ok(table),
         }
     }
 
-    /// Offsets (low, high) in log space around a prediction.
+    /// What left-out rows say of a quantity on an engine.
     #[must_use]
-    pub fn offsets(
+    pub fn reliability(
         &self,
         quantity: Quantity,
         gpu_seen: bool,
         generation: EngineGeneration,
-    ) -> (f64, f64) {
+    ) -> Reliability {
         let cells = || {
             self.interval
                 .iter()
@@ -91,11 +109,17 @@ impl Intervals {
         };
         let own = cells().find(|r| r.generation == Some(generation) && r.n >= MIN_CELL_ROWS);
         let all = || cells().find(|row| row.generation.is_none());
-        let (low, high) = own
-            .or_else(all)
-            .map_or((-IGNORANCE, IGNORANCE), |row| (row.low, row.high));
         let noise = REPEAT_NOISE.get(quantity.index()).copied().unwrap_or(0.0);
-        (low.min(-noise), high.max(noise))
+        let (share, low, high) = own
+            .or_else(all)
+            .map_or((0.0, -IGNORANCE, IGNORANCE), |row| {
+                (row.residual_share, row.low, row.high)
+            });
+        Reliability {
+            residual_share: share,
+            low: low.min(-noise),
+            high: high.max(noise),
+        }
     }
 
     /// Whether a GPU of this name was fitted on.
@@ -114,6 +138,7 @@ mod tests {
             quantity: Quantity::Tpot,
             gpu_seen: true,
             generation,
+            residual_share: 0.5,
             low,
             high,
             n,
@@ -130,7 +155,10 @@ mod tests {
             ],
             ..Intervals::default()
         };
-        let of = |seen, generation| table.offsets(Quantity::Tpot, seen, generation);
+        let of = |seen, generation| {
+            let r = table.reliability(Quantity::Tpot, seen, generation);
+            (r.low, r.high)
+        };
         assert_eq!(of(true, EngineGeneration::VllmV1), (-0.1, 0.2));
         assert_eq!(of(true, EngineGeneration::Sglang), (-0.3, 0.4));
         assert_eq!(of(false, EngineGeneration::VllmV1), (-IGNORANCE, IGNORANCE));
@@ -142,8 +170,8 @@ mod tests {
             interval: vec![cell(None, 0.0, 1e-9, 900)],
             ..Intervals::default()
         };
-        let (low, high) = table.offsets(Quantity::Tpot, true, EngineGeneration::VllmV1);
-        assert!(low <= -0.0025 && high >= 0.0025);
+        let r = table.reliability(Quantity::Tpot, true, EngineGeneration::VllmV1);
+        assert!(r.low <= -0.0025 && r.high >= 0.0025);
     }
 
     #[test]

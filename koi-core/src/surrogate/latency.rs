@@ -86,7 +86,7 @@ pub(super) fn of(
 fn ttft(machine: &Machine<'_>, traffic: &Traffic, point: &Point, wait: &Wait) -> Spread {
     let profile = machine.profile;
     let engine = profile.constants.engine(profile.generation);
-    let front_end = engine.first_token_overhead_ms * 1e-3;
+    let front_end = engine.first_token_overhead_ms * 1e-3 + expert_launch_seconds(machine);
     let own = point.prefill_iterations * point.chunk_seconds;
     // The part of the own prompt's time that scales with its length varies as lengths do.
     let scaling = (own - point.decode_seconds).max(0.0);
@@ -94,6 +94,15 @@ fn ttft(machine: &Machine<'_>, traffic: &Traffic, point: &Point, wait: &Wait) ->
     let variance =
         wait.variance + scaling * scaling * traffic.prompt_cv2 + (ITERATION_JITTER * mean).powi(2);
     Spread::from_moments(mean * 1e3, variance * 1e6)
+}
+
+/// Launching the experts of a prompt, which no captured graph does.
+fn expert_launch_seconds(machine: &Machine<'_>) -> f64 {
+    let model = machine.deployment.model;
+    let experts = model.moe.map_or(0.0, |moe| {
+        f64::from(moe.experts) * f64::from(moe.sparse_layers)
+    });
+    experts * machine.profile.constants.device.expert_first_token_us * 1e-6
 }
 
 fn tpot(machine: &Machine<'_>, traffic: &Traffic, point: &Point, arrival_cv2: f64) -> Spread {

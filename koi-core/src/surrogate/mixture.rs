@@ -11,14 +11,11 @@ use serde::{Deserialize, Serialize};
 use super::neighbours::NeighbourVoice;
 use super::residual::Quantity;
 
-/// How much the learned members are believed, by quantity.
+/// How much near measurements are believed, by quantity; how much the forests are, stands with the
+/// intervals, since both come from the same left-out rows.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MemberWeights {
-    /// Share of the forest's correction on a GPU type that was fitted on, 0..=1.
-    pub residual_seen: f64,
-    /// The same on a GPU type that was not.
-    pub residual_unseen: f64,
     /// Share of the neighbours' correction at full coverage, 0..=1.
     pub neighbours: f64,
 }
@@ -58,9 +55,7 @@ impl Mixture {
         let is_share = |x: f64| (0.0..=1.0).contains(&x);
         let bad = Quantity::ALL.into_iter().find(|q| {
             let w = mixture.weights(*q);
-            ![w.residual_seen, w.residual_unseen, w.neighbours]
-                .into_iter()
-                .all(is_share)
+            !is_share(w.neighbours)
         });
         match bad {
             Some(quantity) => Err(format!("a weight of {} is not in 0..=1", quantity.name())),
@@ -99,20 +94,16 @@ pub struct Mixed {
 /// Mixes the members.
 ///
 /// # Formula
-/// ln y = ln a + λ·c + κ·v, v = the voice of neighbours; its errors are measured after λ·c
+/// ln y = ln a + λ·c + κ·v, λ = `share`, v = the voice of neighbours; its errors are measured
+/// after λ·c
 #[must_use]
 pub fn mix(
     analytic: f64,
     correction: f64,
     voice: NeighbourVoice,
     weights: MemberWeights,
-    gpu_seen: bool,
+    share: f64,
 ) -> Mixed {
-    let share = if gpu_seen {
-        weights.residual_seen
-    } else {
-        weights.residual_unseen
-    };
     let near = weights.neighbours * voice.coverage;
     let learned = analytic * (share * correction).exp();
     let neighbours = learned * (weights.neighbours * voice.correction).exp();
@@ -130,22 +121,18 @@ pub fn mix(
 mod tests {
     use super::*;
 
-    const WEIGHTS: MemberWeights = MemberWeights {
-        residual_seen: 1.0,
-        residual_unseen: 0.5,
-        neighbours: 0.8,
-    };
+    const WEIGHTS: MemberWeights = MemberWeights { neighbours: 0.8 };
 
     #[test]
     fn members_weigh_by_coverage_and_a_silent_one_costs_nothing() {
-        let silent = mix(10.0, 0.2, NeighbourVoice::default(), WEIGHTS, false);
+        let silent = mix(10.0, 0.2, NeighbourVoice::default(), WEIGHTS, 0.5);
         assert!((silent.value - 10.0 * 0.1_f64.exp()).abs() < 1e-12);
         assert_eq!(silent.neighbours, None);
         let voice = NeighbourVoice {
             correction: -0.1,
             coverage: 0.5,
         };
-        let heard = mix(10.0, 0.2, voice, WEIGHTS, true);
+        let heard = mix(10.0, 0.2, voice, WEIGHTS, 1.0);
         assert!((heard.value - 10.0 * 0.12_f64.exp()).abs() < 1e-12);
         for mixed in [silent, heard] {
             assert!((mixed.weights.iter().sum::<f64>() - 1.0).abs() < 1e-12);

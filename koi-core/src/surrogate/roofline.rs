@@ -191,6 +191,8 @@ pub(super) struct StageModel<'a> {
     expert_flops_per_token: f64,
     /// Bytes of all routed experts.
     expert_bytes: f64,
+    /// Operations that padding the last tile of every expert costs, when all are touched.
+    expert_padding_flops: f64,
     /// ln(1 − k/E): how the share of untouched experts falls with every token.
     log_untouched_per_token: f64,
     kv_bytes_per_token: f64,
@@ -236,6 +238,7 @@ impl<'a> StageModel<'a> {
             dense_bytes: experts.dense_bytes * share,
             expert_flops_per_token: 2.0 * experts.active_params * share,
             expert_bytes: experts.all_bytes * share,
+            expert_padding_flops: experts.all_params * share * device.expert_tile_tokens,
             log_untouched_per_token: experts.log_untouched_per_token,
             kv_bytes_per_token: model.kv_bytes_per_token_per_gpu(
                 shape.kv_dtype,
@@ -275,7 +278,7 @@ impl<'a> StageModel<'a> {
         if self.expert_bytes > 0.0 {
             let touched = 1.0 - (self.log_untouched_per_token * tokens.max(1.0)).exp();
             cost.expert_seconds = cost.add_roofline(Work {
-                flops: tokens * self.expert_flops_per_token,
+                flops: tokens * self.expert_flops_per_token + touched * self.expert_padding_flops,
                 flops_per_second: rates.expert_flops,
                 bytes: self.expert_bytes * touched,
                 bytes_per_second: rates.expert_bytes,
@@ -326,6 +329,7 @@ struct RoutedWeights {
     dense_params: f64,
     dense_bytes: f64,
     active_params: f64,
+    all_params: f64,
     all_bytes: f64,
     log_untouched_per_token: f64,
 }
@@ -340,6 +344,7 @@ impl RoutedWeights {
                 dense_params: used,
                 dense_bytes: few_bytes,
                 active_params: 0.0,
+                all_params: 0.0,
                 all_bytes: 0.0,
                 log_untouched_per_token: 0.0,
             };
@@ -351,6 +356,7 @@ impl RoutedWeights {
         let all_bytes =
             (model.linear_bytes_touched(choice, f64::INFINITY) - few_bytes) / idle_share;
         Self {
+            all_params: idle / idle_share,
             dense_params: used - active_params,
             dense_bytes: few_bytes - all_bytes * (1.0 - idle_share),
             active_params,

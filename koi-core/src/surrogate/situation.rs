@@ -56,6 +56,23 @@ pub const FEATURES: [&str; COUNT] = [
 /// How many features there are.
 pub const COUNT: usize = 38;
 
+/// Features that the forests may split on. The others would let a tree recognise a model or a device
+/// rather than a situation, and what it learned of one would be wrong for the next.
+#[must_use]
+pub fn is_for_forests(feature: usize) -> bool {
+    const IDENTIFYING: [&str; 6] = [
+        "bytes_per_weight",
+        "log_weight_bytes_per_gpu",
+        "log_query_group",
+        "log_balance",
+        "log_slots",
+        "log_step",
+    ];
+    FEATURES
+        .get(feature)
+        .is_some_and(|name| !IDENTIFYING.contains(name))
+}
+
 /// Where the engines' indicators begin.
 const FIRST_ENGINE: usize = COUNT - EngineGeneration::ALL.len();
 

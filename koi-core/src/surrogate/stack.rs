@@ -82,12 +82,13 @@ impl Calibration<'_> {
             let analytic = analytic.filter(|a| a.is_finite() && *a > 0.0)?;
             let correction = self.residuals.forest(quantity).correction(&row.situation);
             let weights = self.mixture.weights(quantity);
-            let mixed = mixture::mix(analytic, correction, voice(quantity), weights, seen);
-            let (low, high) = self.intervals.offsets(quantity, seen, generation);
+            let trust = self.intervals.reliability(quantity, seen, generation);
+            let share = trust.residual_share;
+            let mixed = mixture::mix(analytic, correction, voice(quantity), weights, share);
             Some(Stacked {
                 mixed,
-                lo80: mixed.value * low.exp(),
-                hi80: mixed.value * high.exp(),
+                lo80: mixed.value * trust.low.exp(),
+                hi80: mixed.value * trust.high.exp(),
             })
         };
         let tpot = of(Quantity::Tpot, row.tpot_mean_ms);
