@@ -9,7 +9,13 @@
 use std::path::{Path, PathBuf};
 
 fn main() {
-    let roots = ["src", "../proto/koi", "../configs/catalog", "Cargo.toml"];
+    let roots = [
+        "src",
+        "../proto/koi",
+        "../configs/catalog",
+        "../configs/calibration",
+        "Cargo.toml",
+    ];
     let mut files = Vec::new();
     for root in roots {
         println!("cargo::rerun-if-changed={root}");

@@ -13,6 +13,7 @@ mod plan;
 mod report;
 mod slo;
 mod statistics;
+mod surrogate;
 mod truth;
 
 use std::path::PathBuf;
@@ -85,6 +86,9 @@ enum Bench {
     /// Share of judged windows inside the SLO, per running job.
     #[command(after_help = "Example:\n  koi bench slo --data-dir /tmp/koi --minutes 10")]
     Slo(slo::SloArgs),
+    /// The surrogate stack against measured points, whole models or GPU types left out.
+    #[command(after_help = "Example:\n  koi bench surrogate --cv gpu")]
+    Surrogate(surrogate::SurrogateArgs),
     /// Kill every part of a cluster of its own under load, and change it by plan.
     #[command(after_help = "Example:\n  koi bench kills --repeats 3 --fleet demo")]
     Kills(kills::KillsArgs),
@@ -96,6 +100,7 @@ plan       time and memory of planning and checking a plan
 parse      reading an engine's metrics page, against the bare machine and another parser
 idle       memory and processor time of a running cluster at rest
 agreement  the load generator's stopwatch against the server's percentiles
+surrogate  the surrogate stack against measured points, whole models or GPU types left out
 slo        share of judged windows inside the SLO, per running job
 kills      what clients notice when parts of a cluster are killed or changed by plan";
 
@@ -142,6 +147,7 @@ fn measure(bench: &Bench, global: &Global) -> anyhow::Result<Option<Report>> {
         Bench::Idle(args) => idle::run(args, global)?,
         Bench::Agreement(args) => agreement::run(args, global)?,
         Bench::Slo(args) => slo::run(args, global)?,
+        Bench::Surrogate(args) => surrogate::run(args, global)?,
     }))
 }
 

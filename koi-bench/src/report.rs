@@ -73,7 +73,8 @@ impl Table {
         self.rows.push(cells.into_iter().collect());
     }
 
-    fn text(&self) -> String {
+    /// The table as text.
+    pub(crate) fn text(&self) -> String {
         let mut table = comfy_table::Table::new();
         table.load_style(comfy_table::presets::NOTHING);
         table.set_header(&self.header);

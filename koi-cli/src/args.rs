@@ -5,6 +5,7 @@ mod inspect;
 mod metrics;
 mod model;
 mod perf;
+mod predict;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -16,6 +17,7 @@ pub use inspect::{InspectArgs, Inspected};
 pub use metrics::{MetricsCommand, MetricsParseArgs};
 pub use model::{ModelCommand, ShowArgs};
 pub use perf::{ImportArgs, ListArgs, PerfCommand};
+pub use predict::PredictArgs;
 
 use crate::failure::EXIT_CODES;
 use crate::load::args::LoadArgs;
@@ -187,6 +189,11 @@ pub enum Command {
     /// Facts of a model from its config.json; needs no server.
     #[command(subcommand, after_help = "Example:\n  koi model show config.json")]
     Model(ModelCommand),
+    /// What a configuration would do, from the surrogate; needs no server.
+    #[command(
+        after_help = "Example:\n  koi predict llama-3.1-70b --gpu H100 --tp 4 --isl 2000 --osl 300 --rate 3\n  koi predict config.json --gpu L40S --tp 2 --isl 1000 --osl 200 --concurrency 16 -o json\n  koi predict --batch rows.csv --out predictions.csv"
+    )]
+    Predict(Box<PredictArgs>),
     /// Measured performance from benchmarks: import and list.
     #[command(
         subcommand,

@@ -11,6 +11,7 @@ mod model;
 mod nodes;
 mod perf;
 mod plans;
+mod predict;
 mod status;
 mod submit;
 mod ticks;
@@ -67,6 +68,7 @@ pub async fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Completions { shell } => completions(shell),
         Command::Version => version(&global).await,
         Command::Submit(args) => submit::run(&global, &args).await,
+        Command::Predict(args) => predict::run(global.output, &args),
         Command::Perf(PerfCommand::Import(args)) => perf::import(&global, &args).await,
         command => Box::pin(with_server(&global, command)).await,
     }
@@ -92,6 +94,7 @@ async fn with_server(global: &Global, command: Command) -> anyhow::Result<()> {
         Command::Perf(PerfCommand::Sources) => perf::sources(&context).await,
         Command::Perf(PerfCommand::List(args)) => perf::list(&context, &args).await,
         Command::Perf(PerfCommand::Import(_))
+        | Command::Predict(_)
         | Command::Up(_)
         | Command::Down
         | Command::Load(_)

@@ -1,20 +1,29 @@
-//! The analytic member of the surrogate stack: S(X, e) → (V̂, Ŷ) from first principles.
+//! The surrogate stack: S(X, e) → (V̂, Ŷ), from first principles and from measured points.
 //!
-//! Roofline step times, device memory, pipeline and links, and a queue give every outcome and
-//! every mediator that follows from them. Two stages: the operating point and its mediators first,
-//! outcomes from them. Not learned: corrections from this fleet's own data are other members.
-//! White paper V1, The Surrogate Stack; spec §3 and §4.
+//! [`predict`] is the analytic member: roofline step times, device memory, pipeline and links, and
+//! a queue give every outcome and every mediator that follows from them, in two stages: the
+//! operating point and its mediators first, outcomes from them. [`stack`] mixes it with the learned
+//! members and says how far to trust the result. White paper V1, The Surrogate Stack; spec §3, §4.
 
 mod buckets;
 mod cold_start;
+pub mod constants;
+mod engine_generation;
+pub mod interval;
 mod latency;
+pub mod measured_row;
 mod mediators;
 mod memory;
+pub mod mixture;
+pub mod neighbours;
 mod operating_point;
 mod outcomes;
 mod prefix;
 mod queueing;
+pub mod residual;
 mod roofline;
+pub mod situation;
+pub mod stack;
 mod support;
 
 #[cfg(test)]
@@ -28,10 +37,11 @@ use serde::{Deserialize, Serialize};
 
 pub use buckets::{TPOT_EDGES_SECONDS, TTFT_EDGES_SECONDS, through_buckets};
 pub use cold_start::cold_start_seconds;
+pub use engine_generation::EngineGeneration;
 pub use latency::{LatencyShape, Spread};
 pub use memory::MemoryBreakdown;
 pub use outcomes::{BatchProgress, batch_slo_margin, online_slo_margin, roll_up};
-pub use roofline::roofline_step_ms;
+pub use roofline::{EngineProfile, roofline_step_ms};
 
 use crate::catalog::GpuType;
 use crate::configuration::EngineShape;
@@ -130,7 +140,7 @@ pub struct Prediction {
     pub price_usd_per_hour: Option<f64>,
 }
 
-/// Predicts mediators and outcomes of a deployment under a demand.
+/// Predicts mediators and outcomes of a deployment under a demand, on the current engine.
 ///
 /// # Units
 /// As named in the fields; rates are per replica, outcomes of all replicas.
@@ -139,33 +149,102 @@ pub struct Prediction {
 /// White paper V1, The Surrogate Stack; spec §4, member 1.
 #[must_use]
 pub fn predict(deployment: &Deployment<'_>, demand: &Demand<'_>) -> Answer {
-    if let Err(reason) = support::check(deployment, demand) {
+    let profile = EngineProfile::embedded(EngineGeneration::default());
+    predict_as(deployment, demand, profile)
+}
+
+/// [`predict`] for an engine generation and with constants of the caller's choice.
+#[must_use]
+pub fn predict_as(
+    deployment: &Deployment<'_>,
+    demand: &Demand<'_>,
+    profile: EngineProfile<'_>,
+) -> Answer {
+    if let Err(reason) = support::check_format(deployment) {
         return Answer::Unsupported(reason);
     }
-    let memory = MemoryBreakdown::of(deployment.model, deployment.gpu, &deployment.shape);
-    if !memory.fits() {
-        return Answer::DoesNotFit(memory);
+    match Evaluation::of(deployment, demand, profile) {
+        Ok(evaluation) => Answer::Prediction(evaluation.prediction(deployment, demand)),
+        Err(refusal) => refusal,
     }
-    let traffic = Traffic::of(deployment, demand, &memory);
-    let machine = Machine::of(deployment);
-    let envelope = machine.envelope(&traffic, &memory);
-    let load = queueing::Load::of(demand, &envelope);
-    let point = machine.at_load(&traffic, &envelope, load);
-    let wait = queueing::wait(&machine, &point, &envelope, &traffic, load);
-    let mediators = mediators::of(&machine, &traffic, &memory, &point, wait.as_ref());
-    let is_saturated = load == queueing::Load::Saturated;
-    let latency = latency::of(&machine, &traffic, &point, wait.as_ref(), is_saturated);
-    outcomes::of(
-        deployment,
-        demand,
-        outcomes::Parts {
-            traffic: &traffic,
-            envelope: &envelope,
-            load,
+}
+
+/// The analytic member's workings: what the outcomes follow from.
+struct Evaluation<'a> {
+    machine: Machine<'a>,
+    traffic: Traffic,
+    memory: MemoryBreakdown,
+    envelope: operating_point::Envelope,
+    load: queueing::Load,
+    point: operating_point::Point,
+    wait: Option<queueing::Wait>,
+}
+
+impl<'a> Evaluation<'a> {
+    /// Everything up to the operating point, or why there is none.
+    #[expect(
+        clippy::result_large_err,
+        reason = "predictions stay on the stack of the hot path"
+    )]
+    fn of(
+        deployment: &'a Deployment<'a>,
+        demand: &Demand<'_>,
+        profile: EngineProfile<'a>,
+    ) -> Result<Self, Answer> {
+        if let Err(reason) = support::check(deployment, demand) {
+            return Err(Answer::Unsupported(reason));
+        }
+        let memory = MemoryBreakdown::of(deployment.model, deployment.gpu, &deployment.shape);
+        if !memory.fits() {
+            return Err(Answer::DoesNotFit(memory));
+        }
+        let traffic = Traffic::of(deployment, demand, &memory);
+        let machine = Machine::of(deployment, profile);
+        let envelope = machine.envelope(&traffic, &memory);
+        let load = queueing::Load::of(demand, &envelope);
+        let point = machine.at_load(&traffic, &envelope, load);
+        let wait = queueing::wait(&machine, &point, &envelope, &traffic, load);
+        Ok(Self {
+            machine,
+            traffic,
             memory,
-            point: &point,
-            mediators,
-            latency,
-        },
-    )
+            envelope,
+            load,
+            point,
+            wait,
+        })
+    }
+
+    fn latency(&self) -> LatencyShape {
+        let is_saturated = self.load == queueing::Load::Saturated;
+        let wait = self.wait.as_ref();
+        latency::of(
+            &self.machine,
+            &self.traffic,
+            &self.point,
+            wait,
+            is_saturated,
+        )
+    }
+
+    fn prediction(&self, deployment: &Deployment<'_>, demand: &Demand<'_>) -> Prediction {
+        let Self {
+            machine,
+            traffic,
+            memory,
+            point,
+            ..
+        } = self;
+        let wait = self.wait.as_ref();
+        let parts = outcomes::Parts {
+            traffic,
+            envelope: &self.envelope,
+            load: self.load,
+            memory: *memory,
+            point,
+            mediators: mediators::of(machine, traffic, memory, point, wait),
+            latency: self.latency(),
+        };
+        outcomes::of(deployment, demand, parts)
+    }
 }

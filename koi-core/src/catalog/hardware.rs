@@ -192,9 +192,8 @@ impl GpuType {
             | WeightDtype::Bf16
             | WeightDtype::Fp16
             | WeightDtype::Int8
-            | WeightDtype::Int4
-            | WeightDtype::Mxfp4
-            | WeightDtype::Nvfp4 => peaks.bf16,
+            | WeightDtype::Int4 => peaks.bf16,
+            WeightDtype::Mxfp4 | WeightDtype::Nvfp4 => peaks.fp4.unwrap_or(peaks.bf16),
         }
     }
 }

@@ -3,6 +3,7 @@
 //! A bad row costs that row; the others are kept. Formats: the tidy table, InferenceX points as
 //! aiconfigurator publishes them, results of `vllm bench serve`, reports of GuideLLM (both layouts).
 
+mod asked;
 mod guidellm;
 mod json;
 mod silicon;
@@ -11,6 +12,8 @@ mod tidy;
 mod vllm_bench;
 
 use serde::{Deserialize, Serialize};
+
+pub use asked::{AskedRow, asked_rows};
 
 use super::PerformanceRow;
 use crate::violation::FieldViolation;

@@ -9,8 +9,6 @@ use statrs::function::erf::erf;
 use super::operating_point::{Machine, Point, Traffic};
 use super::queueing::Wait;
 
-/// Time between a request's arrival at the front end and at the scheduler, tokenizing included.
-const FRONT_END_SECONDS: f64 = 0.008;
 /// Spread of iteration times that no term above explains; seen on every measured engine.
 const ITERATION_JITTER: f64 = 0.04;
 
@@ -80,19 +78,31 @@ pub(super) fn of(
     }
     let arrival_cv2 = wait.map_or(0.0, |w| w.arrival_cv2);
     LatencyShape {
-        ttft: wait.map(|wait| ttft(traffic, point, wait)),
+        ttft: wait.map(|wait| ttft(machine, traffic, point, wait)),
         tpot: (traffic.output > 1.0).then(|| tpot(machine, traffic, point, arrival_cv2)),
     }
 }
 
-fn ttft(traffic: &Traffic, point: &Point, wait: &Wait) -> Spread {
+fn ttft(machine: &Machine<'_>, traffic: &Traffic, point: &Point, wait: &Wait) -> Spread {
+    let profile = machine.profile;
+    let engine = profile.constants.engine(profile.generation);
+    let front_end = engine.first_token_overhead_ms * 1e-3 + expert_launch_seconds(machine);
     let own = point.prefill_iterations * point.chunk_seconds;
     // The part of the own prompt's time that scales with its length varies as lengths do.
     let scaling = (own - point.decode_seconds).max(0.0);
-    let mean = FRONT_END_SECONDS + wait.queue_seconds + wait.residual_seconds + own;
+    let mean = front_end + wait.queue_seconds + wait.residual_seconds + own;
     let variance =
         wait.variance + scaling * scaling * traffic.prompt_cv2 + (ITERATION_JITTER * mean).powi(2);
     Spread::from_moments(mean * 1e3, variance * 1e6)
+}
+
+/// Launching the experts of a prompt, which no captured graph does.
+fn expert_launch_seconds(machine: &Machine<'_>) -> f64 {
+    let model = machine.deployment.model;
+    let experts = model.moe.map_or(0.0, |moe| {
+        f64::from(moe.experts) * f64::from(moe.sparse_layers)
+    });
+    experts * machine.profile.constants.device.expert_first_token_us * 1e-6
 }
 
 fn tpot(machine: &Machine<'_>, traffic: &Traffic, point: &Point, arrival_cv2: f64) -> Spread {

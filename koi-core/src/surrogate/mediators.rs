@@ -108,7 +108,7 @@ fn put_work(
         Mediator::PdImbalance,
         positive(decode).map(|decode| (prefill / decode).ln()),
     );
-    let overhead = dispatch_overhead_seconds(machine.deployment) * 1e3;
+    let overhead = dispatch_overhead_seconds(machine.deployment, &machine.profile) * 1e3;
     v.set(Mediator::DispatchOverheadMs, Some(overhead));
     v.set(
         Mediator::ExpertImbalance,

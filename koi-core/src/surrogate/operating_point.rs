@@ -7,7 +7,7 @@
 
 use super::memory::MemoryBreakdown;
 use super::queueing::Load;
-use super::roofline::{StageModel, StepCost, StepWork};
+use super::roofline::{EngineProfile, StageModel, StepCost, StepWork};
 use super::{Demand, Deployment, Limit, prefix};
 use crate::job::LengthStats;
 
@@ -121,14 +121,21 @@ pub(super) struct Point {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Machine<'a> {
     pub(super) deployment: &'a Deployment<'a>,
-    stage: StageModel,
+    pub(super) profile: EngineProfile<'a>,
+    stage: StageModel<'a>,
+    prefill_interference: f64,
 }
 
 impl<'a> Machine<'a> {
-    pub(super) fn of(deployment: &'a Deployment<'a>) -> Self {
+    pub(super) fn of(deployment: &'a Deployment<'a>, profile: EngineProfile<'a>) -> Self {
         Self {
             deployment,
-            stage: StageModel::of(deployment),
+            profile,
+            stage: StageModel::of(deployment, &profile),
+            prefill_interference: profile
+                .constants
+                .engine(profile.generation)
+                .prefill_interference,
         }
     }
 
@@ -142,7 +149,7 @@ impl<'a> Machine<'a> {
             prefill_tokens: work.prefill_tokens / micro_batches,
             ..work
         };
-        let cost = self.stage.step(self.deployment, share);
+        let cost = self.stage.step(share);
         let steps = micro_batches + f64::from(self.deployment.shape.pp) - 1.0;
         (steps * cost.seconds, cost)
     }
@@ -150,7 +157,8 @@ impl<'a> Machine<'a> {
     /// The largest live batch, the rate there, and what stops it.
     pub(super) fn envelope(&self, traffic: &Traffic, memory: &MemoryBreakdown) -> Envelope {
         let shape = &self.deployment.shape;
-        let usable = memory.kv_pool_tokens * USABLE_POOL_FRACTION - traffic.shared_tokens;
+        let pool = memory.pool_tokens_at(traffic.unique_tokens);
+        let usable = pool * USABLE_POOL_FRACTION - traffic.shared_tokens;
         let by_memory = (usable / traffic.unique_tokens).max(1.0);
         let by_slots = f64::from(shape.max_num_seqs);
         let by_budget = self.live_by_budget(traffic, by_slots.min(by_memory));
@@ -245,7 +253,8 @@ impl<'a> Machine<'a> {
         let (decode_seconds, decode_cost) = self.iteration(decode, micro_batches);
         let (chunk_seconds, chunk_cost) = self.iteration(with_chunk, micro_batches);
         let chunk_fraction = (plan.prefill_mean / plan.chunk).min(1.0);
-        let iteration_seconds = decode_seconds + chunk_fraction * (chunk_seconds - decode_seconds);
+        let delay = self.prefill_interference * (chunk_seconds - decode_seconds);
+        let iteration_seconds = decode_seconds + chunk_fraction * delay;
         Point {
             live,
             rate_rps: live / (plan.lifetime * iteration_seconds),
@@ -314,6 +323,8 @@ fn mix(a: StepCost, b: StepCost, share_of_b: f64) -> StepCost {
         seconds: blend(a.seconds, b.seconds),
         compute_bound_seconds: blend(a.compute_bound_seconds, b.compute_bound_seconds),
         bandwidth_bound_seconds: blend(a.bandwidth_bound_seconds, b.bandwidth_bound_seconds),
+        cache_seconds: blend(a.cache_seconds, b.cache_seconds),
+        expert_seconds: blend(a.expert_seconds, b.expert_seconds),
         comm_seconds: blend(a.comm_seconds, b.comm_seconds),
         overhead_seconds: blend(a.overhead_seconds, b.overhead_seconds),
         flops: blend(a.flops, b.flops),

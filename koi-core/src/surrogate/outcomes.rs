@@ -8,7 +8,7 @@ use super::latency::{LatencyShape, Spread};
 use super::memory::MemoryBreakdown;
 use super::operating_point::{Envelope, Point, Traffic};
 use super::queueing::Load;
-use super::{Answer, Demand, Deployment, Prediction};
+use super::{Demand, Deployment, Prediction};
 use crate::job::Slo;
 use crate::variables::{MediatorValues, Outcome, OutcomeValues};
 
@@ -142,7 +142,7 @@ pub(super) struct Parts<'a> {
 }
 
 /// The prediction of one deployment.
-pub(super) fn of(deployment: &Deployment<'_>, demand: &Demand<'_>, parts: Parts<'_>) -> Answer {
+pub(super) fn of(deployment: &Deployment<'_>, demand: &Demand<'_>, parts: Parts<'_>) -> Prediction {
     let replicas = f64::from(deployment.n_replicas);
     let throughput = parts.point.rate_rps * parts.traffic.output * replicas;
     let mut prediction = Prediction {
@@ -161,5 +161,5 @@ pub(super) fn of(deployment: &Deployment<'_>, demand: &Demand<'_>, parts: Parts<
             .map(|p| p * replicas),
     };
     prediction.outcomes = roll_up(&[(1.0, &prediction)], demand.slo, None);
-    Answer::Prediction(prediction)
+    prediction
 }

@@ -86,11 +86,15 @@ pub(super) fn wait(
     match load {
         Load::Saturated | Load::Backlogged => None,
         Load::Closed { concurrency } => {
-            let queue_seconds = (concurrency - point.live).max(0.0) / point.rate_rps;
-            // Those in front finish one by one: the spread is that of the batch's own lifetimes.
-            let variance = queue_seconds * queue_seconds / 9.0 + residual * residual / 3.0;
+            let for_a_slot = (concurrency - point.live).max(0.0) / point.rate_rps;
+            let for_prompts = burst_wait(machine, point, traffic);
+            // Those in front finish one by one: the spread is that of the batch's own lifetimes;
+            // of prompts that come together, the last waits twice the mean and the first not.
+            let variance = for_a_slot * for_a_slot / 9.0
+                + for_prompts * for_prompts / 3.0
+                + residual * residual / 3.0;
             Some(Wait {
-                queue_seconds,
+                queue_seconds: for_a_slot + for_prompts,
                 residual_seconds: residual,
                 variance,
                 arrival_cv2: 0.0,
@@ -115,6 +119,21 @@ pub(super) fn wait(
             })
         }
     }
+}
+
+/// Mean wait for prompts of the others in a closed system: requests that finish together are
+/// followed by requests that start together.
+///
+/// # Formula
+/// min(1, a + b·φ)·(n − 1)·s, n live requests, s a prompt's service, φ the part of time that prompts take
+fn burst_wait(machine: &Machine<'_>, point: &Point, traffic: &Traffic) -> f64 {
+    let profile = machine.profile;
+    let engine = profile.constants.engine(profile.generation);
+    let prompts = point.chunk_fraction * (point.chunk_seconds - point.decode_seconds);
+    let crowding = prompts / point.iteration_seconds;
+    let share = engine.burst_wait_share + engine.crowded_wait_share * crowding;
+    let others = (point.live - 1.0).max(0.0);
+    share.min(1.0) * others * machine.prompt_service_seconds(traffic, point)
 }
 
 /// Mean rest of the iteration under way, by the inspection paradox; an idle replica starts at once.

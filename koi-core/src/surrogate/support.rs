@@ -8,6 +8,12 @@ const MAX_TOKENS: f64 = 1e8;
 /// Highest rate per replica that is reasoned about.
 const MAX_RATE_RPS: f64 = 1e6;
 
+/// Whether the checkpoint can be served in the chosen format. A measured row needs no asking: the
+/// checkpoint in its format existed.
+pub(super) fn check_format(deployment: &Deployment<'_>) -> Result<(), String> {
+    deployment.model.servable(deployment.shape.weight_dtype)
+}
+
 /// Checks a question; allocation happens only for a refusal.
 pub(super) fn check(deployment: &Deployment<'_>, demand: &Demand<'_>) -> Result<(), String> {
     let Deployment { model, shape, .. } = deployment;
@@ -17,7 +23,6 @@ pub(super) fn check(deployment: &Deployment<'_>, demand: &Demand<'_>) -> Result<
     model.legal_split(shape.tp, shape.ep)?;
     model.legal_pp(shape.pp)?;
     model.legal_ep(shape.ep, shape.tp)?;
-    model.servable(shape.weight_dtype)?;
     check_engine_limits(deployment, demand)?;
     check_numbers(demand)
 }

@@ -58,6 +58,11 @@ pub(super) fn online_slo() -> Slo {
     }
 }
 
+/// The engine that [`predict`] takes.
+pub(super) fn profile() -> EngineProfile<'static> {
+    EngineProfile::embedded(EngineGeneration::default())
+}
+
 /// One question with defaults; tests change what they are about.
 struct Case {
     model: ModelFacts,
@@ -211,7 +216,7 @@ fn all_reduce_is_cheap_on_nvlink_and_dear_on_pcie() {
             prefill_context: 2_048.0,
             ..roofline::StepWork::default()
         };
-        roofline::StageModel::of(&deployment).step(&deployment, work)
+        roofline::StageModel::of(&deployment, &profile()).step(work)
     };
     let (nvlink, pcie) = (step(gpu("H100")), step(&without));
     assert!(nvlink.comm_seconds < 0.4 * nvlink.seconds, "{nvlink:?}");
@@ -228,31 +233,27 @@ fn prefill_is_compute_bound_and_decode_is_bandwidth_bound() {
         n_replicas: 1,
         price_usd_per_hour_per_replica: None,
     };
-    let stage = roofline::StageModel::of(&deployment);
+    let stage = roofline::StageModel::of(&deployment, &profile());
     let with_tokens = |n: f64| {
-        stage.step(
-            &deployment,
-            roofline::StepWork {
-                prefill_tokens: n,
-                prefill_context: n / 2.0,
-                ..roofline::StepWork::default()
-            },
-        )
-    };
-    let decode = stage.step(
-        &deployment,
-        roofline::StepWork {
-            decode_seqs: 8.0,
-            decode_context: 1_000.0,
+        stage.step(roofline::StepWork {
+            prefill_tokens: n,
+            prefill_context: n / 2.0,
             ..roofline::StepWork::default()
-        },
-    );
+        })
+    };
+    let decode = stage.step(roofline::StepWork {
+        decode_seqs: 8.0,
+        decode_context: 1_000.0,
+        ..roofline::StepWork::default()
+    });
     assert!(decode.bandwidth_bound_seconds > 0.7 * decode.seconds);
     let prefill = with_tokens(4_096.0);
     assert!(prefill.compute_bound_seconds > 0.8 * prefill.seconds);
     // The crossover lies where 2·P flops per token meet 2 bytes per weight: F/B tokens.
-    let fit = gpu("H100").fit;
-    let crossover = 989.4e12 * fit.compute_fraction / (3.35e12 * fit.bandwidth_fraction);
+    let device = constants::Constants::embedded().device;
+    let engine = profile().constants.engine(EngineGeneration::VllmV1);
+    let crossover = 989.4e12 * device.compute_fraction_16_bit * engine.compute_ratio
+        / (3.35e12 * device.bandwidth_fraction * engine.bandwidth_ratio);
     let (below, above) = (with_tokens(0.8 * crossover), with_tokens(1.2 * crossover));
     assert!(below.bandwidth_bound_seconds > below.compute_bound_seconds);
     assert!(above.compute_bound_seconds > above.bandwidth_bound_seconds);

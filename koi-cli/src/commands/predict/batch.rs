@@ -1,0 +1,257 @@
+//! `koi predict --batch`: every row of a table answered, in the order of the table.
+
+use std::io::Write;
+use std::path::Path;
+
+use anyhow::Context as _;
+use koi_core::performance::import::{AskedRow, asked_rows};
+use koi_core::surrogate::EngineProfile;
+use koi_core::surrogate::measured_row::{Question, RowAnswer};
+use koi_core::surrogate::neighbours::NeighbourVoice;
+use koi_core::surrogate::stack::{Calibration, StackPrediction, Stacked};
+
+use super::models::ModelBook;
+use super::{does_not_fit, gpu, price};
+use crate::failure::Failure;
+use crate::output::print;
+
+/// Largest table.
+const MAX_BYTES: u64 = 256 << 20;
+/// Columns of the values, each followed by its interval.
+const VALUES: [&str; 5] = [
+    "out_tok_s_system",
+    "ttft_mean_ms",
+    "ttft_p99_ms",
+    "tpot_mean_ms",
+    "tpot_p99_ms",
+];
+
+/// What became of one row.
+enum Line {
+    Predicted {
+        stack: Box<StackPrediction>,
+        usd_per_million: Option<f64>,
+    },
+    DoesNotFit(String),
+    Unsupported(String),
+    Invalid(String),
+}
+
+/// Predicts a table.
+pub(super) fn run(
+    models: &mut ModelBook,
+    input: &Path,
+    output: &Path,
+    usd_per_gpu_hour: Option<f64>,
+) -> anyhow::Result<()> {
+    let size = std::fs::metadata(input)
+        .with_context(|| input.display().to_string())?
+        .len();
+    anyhow::ensure!(size <= MAX_BYTES, "{} is too long", input.display());
+    let text = std::fs::read_to_string(input).with_context(|| input.display().to_string())?;
+    let rows = asked_rows(&text)
+        .map_err(|problems| Failure::invalid(&input.display().to_string(), problems))?;
+    let lines: Vec<(String, Line)> = rows
+        .into_iter()
+        .map(|row| (row.row_id.clone(), line(models, row, usd_per_gpu_hour)))
+        .collect();
+    if output == Path::new("-") {
+        return write(std::io::stdout().lock(), &lines);
+    }
+    // A half-written table must not pass for a whole one.
+    let mut temporary = output.as_os_str().to_owned();
+    temporary.push(".new");
+    let file = std::fs::File::create(&temporary).context("create the table of predictions")?;
+    write(std::io::BufWriter::new(file), &lines)?;
+    std::fs::rename(&temporary, output).context("put the table of predictions in place")?;
+    print(&summary(&lines))
+}
+
+fn line(models: &mut ModelBook, asked: AskedRow, usd_per_gpu_hour: Option<f64>) -> Line {
+    let row = match asked.row {
+        Ok(row) => row,
+        Err(problems) => {
+            let words: Vec<String> = problems
+                .iter()
+                .map(|p| format!("{}: {}", p.field, p.message))
+                .collect();
+            return Line::Invalid(words.join("; "));
+        }
+    };
+    let facts = match models.find(&row.model) {
+        Ok(facts) => facts,
+        Err(problems) => {
+            let words: Vec<String> = problems.iter().map(|p| p.message.clone()).collect();
+            return Line::Unsupported(words.join("; "));
+        }
+    };
+    let gpu = match gpu(&row.gpu_type) {
+        Ok(gpu) => gpu,
+        Err(why) => return Line::Unsupported(why),
+    };
+    let question = match Question::of(&row, &facts, gpu) {
+        Ok(question) => question,
+        Err(why) => return Line::Unsupported(why),
+    };
+    match question.ask(gpu, EngineProfile::embedded(question.generation)) {
+        RowAnswer::DoesNotFit(memory) => Line::DoesNotFit(does_not_fit(&memory)),
+        RowAnswer::Unsupported(why) => Line::Unsupported(why),
+        RowAnswer::Prediction(prediction) => {
+            let silent = |_| NeighbourVoice::default();
+            let generation = question.generation;
+            let stack = Calibration::embedded().stack(&prediction, &gpu.id, generation, silent);
+            let n_gpus = question.shape.tp * question.shape.pp * question.n_replicas;
+            let usd = usd_per_gpu_hour.or_else(|| price::usd_per_gpu_hour(gpu));
+            let tokens = stack.out_tok_s_system.map(|s| s.mixed.value);
+            Line::Predicted {
+                stack: Box::new(stack),
+                usd_per_million: price::per_million(usd, n_gpus, tokens),
+            }
+        }
+    }
+}
+
+impl Line {
+    const fn status(&self) -> &'static str {
+        match self {
+            Self::Predicted { .. } => "ok",
+            Self::DoesNotFit(_) => "does_not_fit",
+            Self::Unsupported(_) => "unsupported",
+            Self::Invalid(_) => "invalid",
+        }
+    }
+
+    fn reason(&self) -> &str {
+        match self {
+            Self::Predicted { .. } => "",
+            Self::DoesNotFit(why) | Self::Unsupported(why) | Self::Invalid(why) => why,
+        }
+    }
+
+    /// In the order of [`VALUES`].
+    fn values(&self) -> [Option<Stacked>; 5] {
+        match self {
+            Self::Predicted { stack, .. } => [
+                stack.out_tok_s_system,
+                stack.ttft_mean_ms,
+                stack.ttft_p99_ms,
+                stack.tpot_mean_ms,
+                stack.tpot_p99_ms,
+            ],
+            Self::DoesNotFit(_) | Self::Unsupported(_) | Self::Invalid(_) => [None; 5],
+        }
+    }
+
+    fn usd_per_million(&self) -> Option<f64> {
+        match self {
+            Self::Predicted {
+                usd_per_million, ..
+            } => *usd_per_million,
+            Self::DoesNotFit(_) | Self::Unsupported(_) | Self::Invalid(_) => None,
+        }
+    }
+}
+
+fn write(to: impl Write, lines: &[(String, Line)]) -> anyhow::Result<()> {
+    let mut out = csv::Writer::from_writer(to);
+    let mut header = vec![
+        "row_id".to_owned(),
+        "status".to_owned(),
+        "reason".to_owned(),
+    ];
+    for value in VALUES {
+        header.extend([
+            value.to_owned(),
+            format!("{value}_lo80"),
+            format!("{value}_hi80"),
+        ]);
+    }
+    header.push("usd_per_million_output_tokens".to_owned());
+    out.write_record(&header)?;
+    let cell = |number: Option<f64>| {
+        number
+            .filter(|n| n.is_finite())
+            .map_or_else(String::new, |n| n.to_string())
+    };
+    for (row_id, line) in lines {
+        let mut record = vec![
+            row_id.clone(),
+            line.status().to_owned(),
+            line.reason().to_owned(),
+        ];
+        for stacked in line.values() {
+            record.push(cell(stacked.map(|s| s.mixed.value)));
+            record.push(cell(stacked.map(|s| s.lo80)));
+            record.push(cell(stacked.map(|s| s.hi80)));
+        }
+        record.push(cell(line.usd_per_million()));
+        out.write_record(&record)?;
+    }
+    out.flush().context("write the predictions")
+}
+
+fn summary(lines: &[(String, Line)]) -> String {
+    let count = |status: &str| lines.iter().filter(|(_, l)| l.status() == status).count();
+    format!(
+        "{} rows: {} predicted, {} do not fit, {} not supported, {} invalid",
+        lines.len(),
+        count("ok"),
+        count("does_not_fit"),
+        count("unsupported"),
+        count("invalid")
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TABLE: &str = "\
+row_id,model,gpu_type,num_gpus,tp,pp,engine,isl,osl,load_kind,concurrency_or_rate,out_tok_s_system
+a,llama-3.1-8b,H100,1,1,1,vllm,1000,200,concurrency,16,123456
+b,llama-3.1-405b,L40S,1,1,1,vllm,1000,200,batch,16,
+c,no-such-model,H100,1,1,1,vllm,1000,200,batch,16,
+d,llama-3.1-8b,H100,1,1,1,vllm,nan,200,batch,16,
+";
+
+    fn predicted(table: &str) -> Vec<(String, Line)> {
+        let mut models = ModelBook::open(None).unwrap();
+        let rows = asked_rows(table).unwrap();
+        rows.into_iter()
+            .map(|row| (row.row_id.clone(), line(&mut models, row, Some(2.0))))
+            .collect()
+    }
+
+    fn written(lines: &[(String, Line)]) -> String {
+        let mut bytes = Vec::new();
+        write(&mut bytes, lines).unwrap();
+        String::from_utf8(bytes).unwrap()
+    }
+
+    #[test]
+    fn every_row_has_its_line_and_status() {
+        let lines = predicted(TABLE);
+        let statuses: Vec<&str> = lines.iter().map(|(_, l)| l.status()).collect();
+        assert_eq!(statuses, ["ok", "does_not_fit", "unsupported", "invalid"]);
+        let text = written(&lines);
+        assert_eq!(text.lines().count(), 5);
+        let columns = text.lines().next().unwrap().split(',').count();
+        assert_eq!(columns, 3 + 15 + 1);
+    }
+
+    #[test]
+    fn a_measured_value_cannot_leak() {
+        let other = TABLE.replace("123456", "9");
+        assert_eq!(written(&predicted(TABLE)), written(&predicted(&other)));
+    }
+
+    #[test]
+    fn values_lie_inside_their_intervals() {
+        let lines = predicted(TABLE);
+        for stacked in lines[0].1.values() {
+            let s = stacked.unwrap();
+            assert!(s.lo80 <= s.mixed.value && s.mixed.value <= s.hi80, "{s:?}");
+        }
+        assert!(lines[0].1.usd_per_million().unwrap() > 0.0);
+    }
+}

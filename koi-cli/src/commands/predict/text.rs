@@ -1,0 +1,107 @@
+//! The answer about one configuration, for people.
+
+use koi_core::surrogate::Limit;
+use koi_core::surrogate::stack::Stacked;
+
+use super::One;
+use crate::args::PredictArgs;
+use crate::output::{Grid, escape, number};
+
+/// The load in words.
+pub(super) fn load(args: &PredictArgs) -> String {
+    match (args.concurrency, args.batch_size, args.offline) {
+        (Some(n), _, _) => format!("{n} requests in flight"),
+        (_, Some(n), _) => format!("one batch of {n}"),
+        (_, _, true) => "a backlog".to_owned(),
+        _ => format!("{} requests per second", args.rate.unwrap_or(1.0)),
+    }
+}
+
+const fn limit(limit: Limit) -> &'static str {
+    match limit {
+        Limit::Compute => "compute: arithmetic of prompts or of the batch",
+        Limit::Bandwidth => "bandwidth: reading weights and cache",
+        Limit::KvCapacity => "KV: room in the cache",
+        Limit::Communication => "communication: links between GPUs",
+        Limit::Queue => "queue: the number of sequences the engine may batch",
+    }
+}
+
+pub(super) fn one(one: &One) -> String {
+    let p = &one.prediction;
+    let mut out = vec![
+        escape(&format!(
+            "{} on {} × {}, {}, {}",
+            one.model, one.n_gpus, one.gpu_type, one.engine, one.load
+        )),
+        format!(
+            "limited by {}; a replica saturates at {} req/s{}",
+            limit(p.limited_by),
+            number(Some(p.capacity_rps), 2),
+            if p.saturated {
+                "; this load is above it: latencies are unbounded"
+            } else {
+                ""
+            }
+        ),
+        String::new(),
+        outcomes(one),
+        String::new(),
+        mediators(one),
+    ];
+    if let Some(usd) = one.usd_per_million_output_tokens {
+        out.push(String::new());
+        out.push(format!(
+            "cost       {usd:.3} USD per million output tokens at {} USD per GPU-hour",
+            number(one.usd_per_gpu_hour, 2)
+        ));
+    }
+    out.join("\n")
+}
+
+fn outcomes(one: &One) -> String {
+    let s = &one.stack;
+    let rows = [
+        ("tokens/s generated", s.out_tok_s_system, 1),
+        ("TTFT mean ms", s.ttft_mean_ms, 1),
+        ("TTFT p99 ms", s.ttft_p99_ms, 1),
+        ("TPOT mean ms", s.tpot_mean_ms, 2),
+        ("TPOT p99 ms", s.tpot_p99_ms, 2),
+    ];
+    let mut grid = Grid::new(&[
+        "OUTCOME",
+        "VALUE",
+        "80 % FROM",
+        "TO",
+        "ANALYTIC",
+        "RESIDUAL",
+        "NEIGHBOURS",
+        "COVERAGE",
+    ]);
+    for (name, stacked, digits) in rows {
+        let of = |f: fn(&Stacked) -> f64| number(stacked.as_ref().map(f), digits);
+        grid.row([
+            name.to_owned(),
+            of(|s| s.mixed.value),
+            of(|s| s.lo80),
+            of(|s| s.hi80),
+            of(|s| s.mixed.analytic),
+            of(|s| s.mixed.residual),
+            number(stacked.and_then(|s| s.mixed.neighbours), digits),
+            number(stacked.map(|s| s.mixed.coverage), 2),
+        ]);
+    }
+    grid.numbers(&[1, 2, 3, 4, 5, 6, 7]).text()
+}
+
+fn mediators(one: &One) -> String {
+    let mut grid = Grid::new(&["MEDIATOR", "VALUE", "UNIT"]);
+    for (mediator, value) in one.prediction.mediators.present() {
+        grid.row([
+            mediator.name().to_owned(),
+            format!("{value:.4}"),
+            mediator.unit().to_owned(),
+        ]);
+    }
+    grid.numbers(&[1]).text()
+}

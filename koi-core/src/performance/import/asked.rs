@@ -1,0 +1,105 @@
+//! Rows of the tidy table as questions: only what describes a deployment and its load is read. What
+//! was measured is not looked at, so nothing of it can reach a prediction.
+
+use super::table::{Cells, Table};
+use crate::surrogate::measured_row::{LoadKind, MeasuredRow};
+use crate::violation::FieldViolation;
+
+const REQUIRED: [&str; 5] = ["row_id", "model", "gpu_type", "isl", "osl"];
+
+/// One row to ask about.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AskedRow {
+    /// The row's id.
+    pub row_id: String,
+    /// What ran, or why the row cannot be read.
+    pub row: Result<MeasuredRow, Vec<FieldViolation>>,
+}
+
+/// Reads the rows of a table.
+///
+/// # Errors
+/// When the text is no such table at all; problems of a row stay with the row.
+pub fn asked_rows(text: &str) -> Result<Vec<AskedRow>, Vec<FieldViolation>> {
+    let table = Table::read(text, &REQUIRED)?;
+    let rows = table.records().map(|cells| AskedRow {
+        row_id: cells.text("row_id").to_owned(),
+        row: asked(cells),
+    });
+    Ok(rows.collect())
+}
+
+fn asked(mut cells: Cells<'_>) -> Result<MeasuredRow, Vec<FieldViolation>> {
+    let notes = cells.text("notes");
+    let row = MeasuredRow {
+        model: cells.text("model").to_owned(),
+        gpu_type: cells.text("gpu_type").to_owned(),
+        num_gpus: cells.width("num_gpus"),
+        tp: cells.width("tp"),
+        pp: cells.width("pp"),
+        // Experts are spread, and the table does not say over how many devices.
+        ep: match cells.text("ep") {
+            "on" => Some(0),
+            _ => cells.width("ep"),
+        },
+        dp: cells.width("dp"),
+        engine: cells.text("engine").to_owned(),
+        engine_version: cells.optional("engine_version"),
+        year: cells.text("date").get(..4).and_then(|y| y.parse().ok()),
+        weight_dtype: cells.optional("weight_dtype"),
+        kv_dtype: cells.optional("kv_dtype"),
+        isl: cells.number("isl"),
+        osl: cells.number("osl"),
+        load: cells.number("concurrency_or_rate"),
+        load_kind: load_kind(&mut cells),
+        is_disaggregated: notes.contains("DISAGGREGATED"),
+        n_requests: count_before(notes, " requests"),
+    };
+    cells.finish(row)
+}
+
+fn load_kind(cells: &mut Cells<'_>) -> Option<LoadKind> {
+    let name = cells.text("load_kind");
+    let kind = LoadKind::from_name(name);
+    if kind.is_none() && !name.is_empty() {
+        cells.refuse("load_kind", "is not known");
+    }
+    kind
+}
+
+/// The number before a word in a text, such as 2000 in "rate inf, 2000 requests".
+fn count_before(text: &str, word: &str) -> Option<u32> {
+    let (before, _) = text.split_once(word)?;
+    let digits = before.rsplit(|c: char| !c.is_ascii_digit()).next()?;
+    digits.parse().ok().filter(|n| *n > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn measured_columns_change_nothing() {
+        let header =
+            "row_id,model,gpu_type,isl,osl,load_kind,concurrency_or_rate,tp,ep,notes,ttft_ms\n";
+        let with = format!("{header}r,m,H100,100,10,batch,4,2,on,\"a, 200 requests\",55\n");
+        let without = with.replace(",55\n", ",\n");
+        let rows = asked_rows(&with).unwrap();
+        assert_eq!(rows, asked_rows(&without).unwrap());
+        let row = rows[0].row.as_ref().unwrap();
+        assert_eq!(
+            (row.ep, row.n_requests, row.tp),
+            (Some(0), Some(200), Some(2))
+        );
+    }
+
+    #[test]
+    fn a_bad_row_is_alone_with_its_problems() {
+        let text = "row_id,model,gpu_type,isl,osl,load_kind\nr,m,H100,x,10,sometimes\ns,m,H100,9,10,offline\n";
+        let rows = asked_rows(text).unwrap();
+        let problems = rows[0].row.as_ref().unwrap_err();
+        assert_eq!(problems.len(), 2, "{problems:?}");
+        assert!(rows[1].row.is_ok());
+        assert!(asked_rows("a,b\n1,2").is_err());
+    }
+}

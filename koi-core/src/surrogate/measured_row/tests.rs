@@ -1,0 +1,110 @@
+//! Rows become questions by stated rules, or are refused with every reason.
+
+use super::*;
+use crate::model::{KvDtype, WeightDtype};
+use crate::surrogate::tests::{facts, gpu};
+use crate::surrogate::{EngineGeneration, EngineProfile};
+
+fn row() -> MeasuredRow {
+    MeasuredRow {
+        model: "llama-3.1-70b".to_owned(),
+        gpu_type: "H100-SXM-80GB".to_owned(),
+        num_gpus: Some(8),
+        tp: Some(4),
+        engine: "vllm".to_owned(),
+        isl: Some(1_024.0),
+        osl: Some(256.0),
+        load: Some(64.0),
+        load_kind: Some(LoadKind::Concurrency),
+        ..MeasuredRow::default()
+    }
+}
+
+fn question(row: &MeasuredRow) -> Question {
+    Question::of(row, &facts("Llama-3.1-70B"), gpu("H100")).unwrap()
+}
+
+fn predicted(row: &MeasuredRow) -> RowPrediction {
+    let question = question(row);
+    let profile = EngineProfile::embedded(question.generation);
+    match question.ask(gpu("H100"), profile) {
+        RowAnswer::Prediction(prediction) => prediction,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn replicas_share_the_load_and_add_their_throughput() {
+    let two = question(&row());
+    assert_eq!((two.n_replicas, two.load_per_replica), (2, Some(32.0)));
+    let one = MeasuredRow {
+        num_gpus: Some(4),
+        load: Some(32.0),
+        ..row()
+    };
+    let (one, two) = (predicted(&one), predicted(&row()));
+    assert_eq!(one.tpot_mean_ms, two.tpot_mean_ms);
+    let ratio = two.out_tok_s_system.unwrap() / one.out_tok_s_system.unwrap();
+    assert!((ratio - 2.0).abs() < 1e-9);
+}
+
+#[test]
+fn every_gap_is_named_at_once() {
+    let bare = Question::of(
+        &MeasuredRow::default(),
+        &facts("Llama-3.1-70B"),
+        gpu("H100"),
+    );
+    let reasons = bare.unwrap_err();
+    for what in ["isl", "osl", "load_kind", "engine", "num_gpus"] {
+        assert!(reasons.contains(what), "{what}: {reasons}");
+    }
+    let apart = MeasuredRow {
+        is_disaggregated: true,
+        ..row()
+    };
+    let refused = Question::of(&apart, &facts("Llama-3.1-70B"), gpu("H100"));
+    assert!(refused.unwrap_err().contains("separate devices"));
+}
+
+#[test]
+fn formats_follow_the_row_and_the_engine() {
+    let fp8 = MeasuredRow {
+        weight_dtype: Some("fp8".to_owned()),
+        ..row()
+    };
+    let vllm = question(&fp8);
+    assert_eq!(vllm.shape.weight_dtype, WeightDtype::Fp8);
+    assert_eq!(vllm.shape.kv_dtype, KvDtype::Auto);
+    let tensorrt = question(&MeasuredRow {
+        engine: "tensorrt-llm".to_owned(),
+        engine_version: Some("1.0.0rc3".to_owned()),
+        ..fp8
+    });
+    assert_eq!(tensorrt.generation, EngineGeneration::TensorrtPreview);
+    assert_eq!(tensorrt.shape.kv_dtype, KvDtype::Fp8);
+}
+
+#[test]
+fn a_split_counted_twice_is_read_once() {
+    let doubled = MeasuredRow {
+        tp: Some(64),
+        ep: Some(8),
+        num_gpus: Some(64),
+        ..row()
+    };
+    let question = Question::of(&doubled, &facts("Qwen3-30B-A3B"), gpu("H100")).unwrap();
+    assert_eq!((question.shape.tp, question.n_replicas), (8, 1));
+}
+
+#[test]
+fn a_backlog_waits_for_slots_and_a_closed_loop_does_not() {
+    let at_once = MeasuredRow {
+        load: Some(4_000.0),
+        load_kind: Some(LoadKind::AllAtOnce),
+        ..row()
+    };
+    let closed = predicted(&row()).ttft_mean_ms.unwrap();
+    let queued = predicted(&at_once).ttft_mean_ms.unwrap();
+    assert!(queued > 10.0 * closed, "{queued} {closed}");
+}
