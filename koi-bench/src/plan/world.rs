@@ -105,7 +105,7 @@ fn host(index: u32) -> anyhow::Result<HostRecord> {
         build_id: BUILD_ID.to_owned(),
         engines: vec![EngineInstall {
             engine: EngineName::Sim,
-            version: catalog.engine().oldest.to_string(),
+            version: "0.32.0".to_owned(),
         }],
         simulated: true,
         environment,

@@ -207,7 +207,7 @@ impl World {
             build_id: "build".to_owned(),
             engines: vec![EngineInstall {
                 engine: EngineName::Sim,
-                version: Catalog::embedded().engine().oldest.to_string(),
+                version: "0.32.0".to_owned(),
             }],
             simulated: true,
         };
