@@ -215,6 +215,11 @@ fn point(cells: &Cells<'_>, models: &BTreeMap<String, ModelFacts>) -> Point {
             .collect::<Vec<_>>()
             .join("|")
     };
+    // The split that is asked: where a source states devices alone, they are the shards.
+    let choice = question.as_ref().map_or_else(
+        |_| named(&["tp", "pp", "engine"]),
+        |q| format!("{}|{}|{}", q.shape.tp, q.shape.pp, row.engine),
+    );
     let same_shape = facts.and_then(|f| models.iter().find(|(_, m)| is_same_shape(m, f)));
     Point {
         row_id: cells.text("row_id").to_owned(),
@@ -234,7 +239,7 @@ fn point(cells: &Cells<'_>, models: &BTreeMap<String, ModelFacts>) -> Point {
             "load_kind",
             "weight_dtype",
         ]),
-        choice: named(&["tp", "num_gpus", "pp", "engine"]),
+        choice,
         n_gpus: f64::from(row.num_gpus.or(row.tp).unwrap_or(1).max(1)),
         row,
     }

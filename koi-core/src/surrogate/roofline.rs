@@ -139,9 +139,13 @@ impl Rates {
         let compute = compute * engine.compute_ratio;
         let bytes = gpu.bandwidth_bytes_per_second * bandwidth;
         let weight_bytes = bytes * device.bandwidth_fraction * engine.bandwidth_ratio;
-        let latency_us = match link {
-            Link::Nvlink => device.allreduce_latency_us,
-            Link::Pcie => device.pcie_allreduce_latency_us,
+        let half_group = f64::from(deployment.shape.tp.max(2)) / 2.0;
+        let (latency_us, contention) = match link {
+            Link::Nvlink => (device.allreduce_latency_us, 1.0),
+            Link::Pcie => (
+                device.pcie_allreduce_latency_us,
+                half_group.powf(device.pcie_contention_exponent),
+            ),
         };
         Self {
             linear_flops: peak * fraction * compute,
@@ -151,7 +155,7 @@ impl Rates {
             weight_bytes,
             expert_bytes: weight_bytes * device.expert_bandwidth_ratio,
             cache_bytes: bytes * device.cache_bandwidth_fraction * engine.cache_bandwidth_ratio,
-            link_bytes: link_bytes * device.link_fraction,
+            link_bytes: link_bytes * device.link_fraction / contention,
             allreduce_seconds: latency_us * 1e-6,
         }
     }
