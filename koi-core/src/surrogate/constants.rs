@@ -143,6 +143,9 @@ impl Constants {
     }
 
     /// Constants of a generation.
+    ///
+    /// # Panics
+    /// Never for constants that were parsed: those have every generation.
     #[must_use]
     pub fn engine(&self, generation: EngineGeneration) -> &EngineConstants {
         self.engine
