@@ -20,6 +20,7 @@ mod operating_point;
 mod outcomes;
 mod prefix;
 mod queueing;
+mod rates;
 pub mod residual;
 mod roofline;
 pub mod situation;

@@ -211,9 +211,10 @@ fn best_split(
     let mut best = (1e-9 + score(total, weight), None);
     for (feature, cells) in sums.iter().enumerate() {
         let (mut left, mut n) = (0.0, 0.0);
-        for cut in 0..bins.thresholds[feature].len() {
-            left += cells[cut].0;
-            n += cells[cut].1;
+        let n_cuts = bins.thresholds[feature].len();
+        for (cut, cell) in cells.iter().take(n_cuts).enumerate() {
+            left += cell.0;
+            n += cell.1;
             if n < growth.min_rows || weight - n < growth.min_rows {
                 continue;
             }

@@ -163,32 +163,7 @@ impl Cells<'_> {
 }
 
 fn point(cells: &Cells<'_>, models: &BTreeMap<String, ModelFacts>) -> Point {
-    let notes = cells.text("notes");
-    let ep = match cells.text("ep") {
-        "" => None,
-        "on" => Some(0),
-        number => number.parse::<f64>().ok().map(|n| (n as u32).max(1)),
-    };
-    let row = MeasuredRow {
-        model: cells.text("model").to_owned(),
-        gpu_type: cells.text("gpu_type").to_owned(),
-        num_gpus: cells.count("num_gpus"),
-        tp: cells.count("tp"),
-        pp: cells.count("pp"),
-        ep,
-        dp: cells.count("dp"),
-        engine: cells.text("engine").to_owned(),
-        engine_version: cells.words("engine_version"),
-        year: cells.text("date").get(..4).and_then(|y| y.parse().ok()),
-        weight_dtype: cells.words("weight_dtype"),
-        kv_dtype: cells.words("kv_dtype"),
-        isl: cells.number("isl"),
-        osl: cells.number("osl"),
-        load: cells.number("concurrency_or_rate"),
-        load_kind: LoadKind::from_name(cells.text("load_kind")),
-        is_disaggregated: notes.contains("DISAGGREGATED"),
-        n_requests: count_before(notes, " requests"),
-    };
+    let row = row(cells);
     let gpu = Catalog::embedded().gpu_type(&row.gpu_type);
     let facts = models.get(&row.model);
     let question = match (facts, gpu) {
@@ -196,18 +171,7 @@ fn point(cells: &Cells<'_>, models: &BTreeMap<String, ModelFacts>) -> Point {
         (None, _) => Err(format!("model {} is not known", row.model)),
         (_, None) => Err(format!("GPU {} is not known", row.gpu_type)),
     };
-    let measured = Measured {
-        tpot_ms: cells.number("tpot_ms").filter(|x| *x > 0.0),
-        ttft_ms: cells.number("ttft_ms").filter(|x| *x > 0.0),
-        out_tok_s_system: cells.number("out_tok_s_system").filter(|x| *x > 0.0),
-        published_tok_s: cells
-            .number("throughput_tok_s")
-            .filter(|x| *x > 0.0 && !cells.text("throughput_kind").contains("does not equal")),
-        is_mean: cells.text("tpot_stat") == "mean",
-        is_median: ["ttft_stat", "tpot_stat"]
-            .iter()
-            .any(|c| cells.text(c) == "p50"),
-    };
+    let measured = measured(cells);
     let named = |names: &[&str]| -> String {
         names
             .iter()
@@ -215,6 +179,11 @@ fn point(cells: &Cells<'_>, models: &BTreeMap<String, ModelFacts>) -> Point {
             .collect::<Vec<_>>()
             .join("|")
     };
+    // The split that is asked: where a source states devices alone, they are the shards.
+    let choice = question.as_ref().map_or_else(
+        |_| named(&["tp", "pp", "engine"]),
+        |q| format!("{}|{}|{}", q.shape.tp, q.shape.pp, row.engine),
+    );
     let same_shape = facts.and_then(|f| models.iter().find(|(_, m)| is_same_shape(m, f)));
     Point {
         row_id: cells.text("row_id").to_owned(),
@@ -234,9 +203,55 @@ fn point(cells: &Cells<'_>, models: &BTreeMap<String, ModelFacts>) -> Point {
             "load_kind",
             "weight_dtype",
         ]),
-        choice: named(&["tp", "num_gpus", "pp", "engine"]),
+        choice,
         n_gpus: f64::from(row.num_gpus.or(row.tp).unwrap_or(1).max(1)),
         row,
+    }
+}
+
+/// What a line says of what ran.
+fn row(cells: &Cells<'_>) -> MeasuredRow {
+    let notes = cells.text("notes");
+    let ep = match cells.text("ep") {
+        "" => None,
+        "on" => Some(0),
+        number => number.parse::<f64>().ok().map(|n| (n as u32).max(1)),
+    };
+    MeasuredRow {
+        model: cells.text("model").to_owned(),
+        gpu_type: cells.text("gpu_type").to_owned(),
+        num_gpus: cells.count("num_gpus"),
+        tp: cells.count("tp"),
+        pp: cells.count("pp"),
+        ep,
+        dp: cells.count("dp"),
+        engine: cells.text("engine").to_owned(),
+        engine_version: cells.words("engine_version"),
+        year: cells.text("date").get(..4).and_then(|y| y.parse().ok()),
+        weight_dtype: cells.words("weight_dtype"),
+        kv_dtype: cells.words("kv_dtype"),
+        isl: cells.number("isl"),
+        osl: cells.number("osl"),
+        load: cells.number("concurrency_or_rate"),
+        load_kind: LoadKind::from_name(cells.text("load_kind")),
+        is_disaggregated: notes.contains("DISAGGREGATED"),
+        n_requests: count_before(notes, " requests"),
+    }
+}
+
+/// What a line says of what was measured.
+fn measured(cells: &Cells<'_>) -> Measured {
+    Measured {
+        tpot_ms: cells.number("tpot_ms").filter(|x| *x > 0.0),
+        ttft_ms: cells.number("ttft_ms").filter(|x| *x > 0.0),
+        out_tok_s_system: cells.number("out_tok_s_system").filter(|x| *x > 0.0),
+        published_tok_s: cells
+            .number("throughput_tok_s")
+            .filter(|x| *x > 0.0 && !cells.text("throughput_kind").contains("does not equal")),
+        is_mean: cells.text("tpot_stat") == "mean",
+        is_median: ["ttft_stat", "tpot_stat"]
+            .iter()
+            .any(|c| cells.text(c) == "p50"),
     }
 }
 

@@ -48,6 +48,9 @@ pub struct DeviceConstants {
     pub allreduce_latency_us: f64,
     /// The same over PCIe.
     pub pcie_allreduce_latency_us: f64,
+    /// Over PCIe all traffic meets in the host: the rate of each GPU falls by this power of half the
+    /// group.
+    pub pcie_contention_exponent: f64,
     /// Compute share of AMD devices, relative to NVIDIA's.
     pub amd_compute_ratio: f64,
     /// Bandwidth share of AMD devices, relative to NVIDIA's.
@@ -140,6 +143,9 @@ impl Constants {
     }
 
     /// Constants of a generation.
+    ///
+    /// # Panics
+    /// Never for constants that were parsed: those have every generation.
     #[must_use]
     pub fn engine(&self, generation: EngineGeneration) -> &EngineConstants {
         self.engine

@@ -128,7 +128,7 @@ fn is_tensorrt_pytorch(release: Option<(u32, u32)>, is_new: bool) -> bool {
 
 /// 0.5.0, 0.5.1 and everything before 0.5.
 fn is_early_sglang(version: &str) -> bool {
-    let patch = version.trim().trim_start_matches('v').splitn(4, '.').nth(2);
+    let patch = version.trim().trim_start_matches('v').split('.').nth(2);
     match major_minor(version) {
         Some((0, 5)) => patch.is_some_and(|p| p == "0" || p == "1" || p.starts_with("1-")),
         Some(release) => release < (0, 5),

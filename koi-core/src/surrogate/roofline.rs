@@ -6,15 +6,10 @@
 //! set per engine generation. Spec §4.
 
 use super::Deployment;
-use super::constants::{Constants, DeviceConstants, EngineConstants, Maker};
+use super::constants::{Constants, Maker};
 use super::engine_generation::EngineGeneration;
-use crate::catalog::Link;
+use super::rates::Rates;
 use crate::model::{KvDtype, ModelFacts, comm_bytes_per_token};
-
-/// Peaks that exceed the 16-bit peak by more than this are those of an 8-bit format.
-const EIGHT_BIT_SPEEDUP: f64 = 1.5;
-/// And by more than this, those of a 4-bit format.
-const FOUR_BIT_SPEEDUP: f64 = 3.0;
 
 /// The constants that steps of one engine are timed with.
 #[derive(Debug, Clone, Copy)]
@@ -98,80 +93,6 @@ impl StepCost {
         self.flops += work.flops;
         self.bytes += work.bytes;
         seconds
-    }
-}
-
-/// Rates of one device under one engine.
-#[derive(Debug, Clone, Copy)]
-struct Rates {
-    linear_flops: f64,
-    expert_flops: f64,
-    attention_flops: f64,
-    head_flops: f64,
-    weight_bytes: f64,
-    expert_bytes: f64,
-    cache_bytes: f64,
-    link_bytes: f64,
-    allreduce_seconds: f64,
-}
-
-impl Rates {
-    fn of(deployment: &Deployment<'_>, device: &DeviceConstants, engine: &EngineConstants) -> Self {
-        let gpu = deployment.gpu;
-        let dtype = deployment.model.served_dtype(deployment.shape.weight_dtype);
-        let (peak, half_peak) = (gpu.peak_for(dtype), gpu.peak_flops.bf16);
-        let (link, link_bytes) = gpu.best_link();
-        if gpu.is_cpu {
-            return Self::of_processor(deployment, peak, link_bytes);
-        }
-        let fraction = if peak > FOUR_BIT_SPEEDUP * half_peak {
-            device.compute_fraction_4_bit
-        } else if peak > EIGHT_BIT_SPEEDUP * half_peak {
-            device.compute_fraction_8_bit
-        } else {
-            device.compute_fraction_16_bit
-        };
-        let (compute, bandwidth) = match Maker::of(gpu) {
-            Maker::Nvidia => (1.0, 1.0),
-            Maker::Amd => (device.amd_compute_ratio, device.amd_bandwidth_ratio),
-            Maker::Intel => (device.intel_compute_ratio, device.intel_bandwidth_ratio),
-        };
-        let compute = compute * engine.compute_ratio;
-        let bytes = gpu.bandwidth_bytes_per_second * bandwidth;
-        let weight_bytes = bytes * device.bandwidth_fraction * engine.bandwidth_ratio;
-        let latency_us = match link {
-            Link::Nvlink => device.allreduce_latency_us,
-            Link::Pcie => device.pcie_allreduce_latency_us,
-        };
-        Self {
-            linear_flops: peak * fraction * compute,
-            expert_flops: peak * fraction * compute * device.expert_compute_ratio,
-            attention_flops: half_peak * device.attention_compute_fraction * compute,
-            head_flops: half_peak * device.compute_fraction_16_bit * compute,
-            weight_bytes,
-            expert_bytes: weight_bytes * device.expert_bandwidth_ratio,
-            cache_bytes: bytes * device.cache_bandwidth_fraction * engine.cache_bandwidth_ratio,
-            link_bytes: link_bytes * device.link_fraction,
-            allreduce_seconds: latency_us * 1e-6,
-        }
-    }
-
-    /// A processor in the part of a GPU has shares of its own, in the catalog.
-    fn of_processor(deployment: &Deployment<'_>, peak: f64, link_bytes: f64) -> Self {
-        let (gpu, fit) = (deployment.gpu, deployment.gpu.fit);
-        let bytes = gpu.bandwidth_bytes_per_second * fit.bandwidth_fraction;
-        let half = gpu.peak_flops.bf16 * fit.compute_fraction;
-        Self {
-            linear_flops: peak * fit.compute_fraction,
-            expert_flops: peak * fit.compute_fraction,
-            attention_flops: half,
-            head_flops: half,
-            weight_bytes: bytes,
-            expert_bytes: bytes,
-            cache_bytes: bytes,
-            link_bytes: link_bytes * fit.link_fraction,
-            allreduce_seconds: fit.allreduce_latency_us * 1e-6,
-        }
     }
 }
 

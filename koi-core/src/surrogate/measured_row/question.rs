@@ -313,11 +313,5 @@ fn smallest_split(model: &ModelFacts, dtype: WeightDtype, gpu: &GpuType, gpus: u
     let fits = |tp: &u32| weights / f64::from(*tp) < WEIGHTS_SHARE * gpu.memory_bytes;
     let candidates = [1, 2, 4, 8];
     let enough = candidates.into_iter().filter(divides).find(fits);
-    enough.unwrap_or_else(|| {
-        candidates
-            .into_iter()
-            .filter(divides)
-            .next_back()
-            .unwrap_or(1)
-    })
+    enough.unwrap_or_else(|| candidates.into_iter().rfind(divides).unwrap_or(1))
 }
