@@ -66,6 +66,12 @@ const IGNORANCE: f64 = 0.7;
 
 const EMBEDDED: &str = include_str!("../../../configs/calibration/intervals.toml");
 
+/// By how much repeats of one measurement differ, in log space.
+#[must_use]
+pub fn repeat_noise(quantity: Quantity) -> f64 {
+    REPEAT_NOISE.get(quantity.index()).copied().unwrap_or(0.0)
+}
+
 impl Intervals {
     /// The table that this build carries.
     #[must_use]
@@ -109,7 +115,7 @@ impl Intervals {
         };
         let own = cells().find(|r| r.generation == Some(generation) && r.n >= MIN_CELL_ROWS);
         let all = || cells().find(|row| row.generation.is_none());
-        let noise = REPEAT_NOISE.get(quantity.index()).copied().unwrap_or(0.0);
+        let noise = repeat_noise(quantity);
         let (share, low, high) = own
             .or_else(all)
             .map_or((0.0, -IGNORANCE, IGNORANCE), |row| {

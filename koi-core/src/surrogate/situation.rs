@@ -76,6 +76,15 @@ pub fn is_for_forests(feature: usize) -> bool {
 /// Where the engines' indicators begin.
 const FIRST_ENGINE: usize = COUNT - EngineGeneration::ALL.len();
 
+/// Whether requests arrive by themselves.
+#[must_use]
+pub fn is_open(situation: &Situation) -> bool {
+    let feature = FEATURES.iter().position(|name| *name == "is_open");
+    feature
+        .and_then(|i| situation.get(i))
+        .is_some_and(|x| *x > 0.5)
+}
+
 /// One prediction's features.
 pub type Situation = [f64; COUNT];
 

@@ -7,11 +7,12 @@ use serde::{Deserialize, Serialize};
 
 use super::constants::Constants;
 use super::engine_generation::EngineGeneration;
-use super::interval::Intervals;
+use super::interval::{self, Intervals};
 use super::measured_row::RowPrediction;
 use super::mixture::{self, Mixed, Mixture};
 use super::neighbours::NeighbourVoice;
 use super::residual::{Quantity, Residuals};
+use super::situation;
 
 /// Every calibrated table.
 #[derive(Debug, Clone, Copy)]
@@ -98,9 +99,32 @@ impl Calibration<'_> {
             ttft_p99_ms: scaled(ttft, row.ttft_mean_ms, row.ttft_p99_ms),
             tpot_mean_ms: tpot,
             ttft_mean_ms: ttft,
-            out_tok_s_system: of(Quantity::Throughput, row.out_tok_s_system),
+            out_tok_s_system: match arrivals(row) {
+                Some(rate) => Some(rate),
+                None => of(Quantity::Throughput, row.out_tok_s_system),
+            },
         }
     }
+}
+
+/// Below capacity an open load decides the throughput, and no member can know better: what comes in
+/// goes out. `None` for other loads and above capacity.
+fn arrivals(row: &RowPrediction) -> Option<Stacked> {
+    let is_below = situation::is_open(&row.situation) && row.tpot_mean_ms.is_some();
+    let rate = row.out_tok_s_system.filter(|r| is_below && *r > 0.0)?;
+    let noise = interval::repeat_noise(Quantity::Throughput);
+    Some(Stacked {
+        mixed: Mixed {
+            value: rate,
+            analytic: rate,
+            residual: rate,
+            neighbours: None,
+            weights: [1.0, 0.0, 0.0],
+            coverage: 1.0,
+        },
+        lo80: rate * (-noise).exp(),
+        hi80: rate * noise.exp(),
+    })
 }
 
 /// A mean's answer carried over to a percentile by the analytic ratio of both.

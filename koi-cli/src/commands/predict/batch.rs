@@ -246,6 +246,18 @@ d,llama-3.1-8b,H100,1,1,1,vllm,nan,200,batch,16,
     }
 
     #[test]
+    fn below_capacity_what_comes_in_goes_out() {
+        let table = TABLE.replace("200,concurrency,16", "200,rate_rps,0.5");
+        let lines = predicted(&table);
+        let throughput = lines[0].1.values()[0].unwrap();
+        assert!(
+            (throughput.mixed.value - 100.0).abs() < 1e-6,
+            "{throughput:?}"
+        );
+        assert!(throughput.hi80 < 101.0);
+    }
+
+    #[test]
     fn values_lie_inside_their_intervals() {
         let lines = predicted(TABLE);
         for stacked in lines[0].1.values() {
