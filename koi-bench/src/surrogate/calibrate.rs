@@ -300,10 +300,16 @@ mod tests {
     }
 
     #[test]
-    fn without_rows_constants_stay_at_their_priors() {
-        let fitted = fit(&[], 2).unwrap();
-        for ((name, a), (_, b)) in fitted.values().iter().zip(prior().unwrap().values()) {
-            assert!((a / b - 1.0).abs() < 1e-12, "{name}");
+    fn without_rows_constants_stay_at_their_priors_and_heirs_follow_their_parents() {
+        let prior = prior().unwrap().values();
+        let fitted = fit(&[], 2).unwrap().values();
+        let names: Vec<String> = prior.iter().map(|(name, _)| name.clone()).collect();
+        let heirs = heirs(&names);
+        assert!(!heirs.is_empty());
+        for (i, (name, value)) in fitted.iter().enumerate() {
+            let parent = heirs.iter().find(|(heir, _)| *heir == i);
+            let expected = prior[parent.map_or(i, |(_, parent)| *parent)].1;
+            assert!((value / expected - 1.0).abs() < 1e-9, "{name}");
         }
     }
 }
