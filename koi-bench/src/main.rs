@@ -10,6 +10,7 @@ mod kills;
 mod koi;
 mod parse;
 mod plan;
+mod predict;
 mod report;
 mod slo;
 mod statistics;
@@ -77,6 +78,9 @@ enum Bench {
     /// Reading an engine's metrics page, beside the bare machine and another parser.
     #[command(after_help = "Example:\n  koi bench parse --rounds 9 --check")]
     Parse(parse::ParseArgs),
+    /// Time of one prediction beside the bare machine.
+    #[command(after_help = "Example:\n  koi bench predict --candidates 2000 --check")]
+    Predict(predict::PredictArgs),
     /// Memory and processor time of a running cluster at rest.
     #[command(after_help = "Example:\n  koi bench idle --data-dir /tmp/koi --seconds 120")]
     Idle(idle::IdleArgs),
@@ -96,6 +100,7 @@ enum Bench {
 
 const LIST: &str = "\
 truth      the uncorrected surrogate against the simulated engine's truth, per environment
+predict    time of one prediction beside the bare machine
 plan       time and memory of planning and checking a plan
 parse      reading an engine's metrics page, against the bare machine and another parser
 idle       memory and processor time of a running cluster at rest
@@ -144,6 +149,7 @@ fn measure(bench: &Bench, global: &Global) -> anyhow::Result<Option<Report>> {
         Bench::Truth(args) => truth::run(args, global)?,
         Bench::Plan(args) => plan::run(args, global)?,
         Bench::Parse(args) => parse::run(args, global)?,
+        Bench::Predict(args) => predict::run(args, global)?,
         Bench::Idle(args) => idle::run(args, global)?,
         Bench::Agreement(args) => agreement::run(args, global)?,
         Bench::Slo(args) => slo::run(args, global)?,
