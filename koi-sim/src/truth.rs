@@ -3,11 +3,13 @@
 //! Table-driven, with its own interference, noise and drift. It is deliberately not the surrogate's
 //! formula, and nothing of it is visible to planner code.
 
+mod kernels;
 pub mod tables;
 
 use crate::memory::{Sharding, kv_bytes_per_token};
 use crate::model::{Precision, SimModel};
 use crate::rng::{SimRng, digest};
+use kernels::KernelLuck;
 use tables::{GpuTable, at};
 
 /// What one engine is made of, as far as speed depends on it.
@@ -131,6 +133,7 @@ pub struct Truth {
     kv_bytes_per_token: f64,
     cut: Sharding,
     switches: Switches,
+    kernels: KernelLuck,
 }
 
 impl Truth {
@@ -152,6 +155,7 @@ impl Truth {
             kv_bytes_per_token: kv_bytes_per_token(input.model, input.kv_value_bytes, input.cut),
             cut: input.cut,
             switches: input.switches,
+            kernels: KernelLuck::of(input),
         })
     }
 
@@ -171,7 +175,9 @@ impl Truth {
         let seqs = load.prefill_seqs + load.decode_seqs;
         let parts = f64::from(self.cut.pipeline.min(seqs.max(1)));
         let part = PartLoad::of(load, parts);
-        let work_ms = (self.weights_ms(part.tokens) + self.attention_ms(&part)) * part.mixing();
+        let work_ms = (self.weights_ms(part.tokens) + self.attention_ms(&part))
+            * part.mixing()
+            * self.kernels.factor(part.tokens);
         let collective_ms = self.collective_ms(part.tokens);
         let hops_ms = f64::from(self.cut.pipeline - 1) * 0.09 * self.place.network;
         let layer_us = if self.switches.eager {
@@ -257,7 +263,10 @@ impl Truth {
             return 0.0;
         }
         let bytes = tokens * f64::from(self.model.hidden_size) * 2.0;
-        let width = at(tables::COLLECTIVE_WIDTH, f64::from(self.cut.tensor));
+        let width = at(
+            tables::collective_width(self.gpu.link),
+            f64::from(self.cut.tensor),
+        );
         let each = at(tables::all_reduce_us(self.gpu.link), bytes) * width;
         // The library's all-reduce has more latency, and no less bandwidth.
         let own = self.switches.custom_all_reduce;

@@ -115,7 +115,8 @@ fn text(reports: &[FileReport], dry_run: bool) -> String {
         out.push("nothing was stored".to_owned());
     }
     for r in reports.iter().filter(|r| !r.problems.is_empty()) {
-        out.push(escape(&format!("\nleft out of {}:", r.file)));
+        out.push(String::new());
+        out.push(escape(&format!("left out of {}:", r.file)));
         let shown = r.problems.iter().take(SHOWN_PROBLEMS);
         out.extend(shown.map(|p| escape(&format!("  {}: {}", p.field, p.message))));
         if r.n_left_out > SHOWN_PROBLEMS {
@@ -229,7 +230,9 @@ mod tests {
         };
         let text = text(&[report], true);
         assert!(
-            text.contains("line 3, isl") && text.contains("nothing was stored"),
+            text.contains("line 3, isl")
+                && text.contains("nothing was stored")
+                && text.lines().any(|l| l == "left out of a.csv:"),
             "{text}"
         );
     }

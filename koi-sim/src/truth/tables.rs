@@ -220,16 +220,23 @@ pub(crate) const fn all_reduce_us(link: Link) -> Curve {
     match link {
         Link::NvlinkFast => &[(8e3, 8.0), (64e3, 9.5), (512e3, 14.0), (4e6, 31.0), (32e6, 165.0), (256e6, 1250.0)],
         Link::NvlinkSlow => &[(8e3, 10.0), (64e3, 12.5), (512e3, 21.0), (4e6, 52.0), (32e6, 300.0), (256e6, 2300.0)],
-        Link::Pcie => &[(8e3, 19.0), (64e3, 34.0), (512e3, 96.0), (4e6, 510.0), (32e6, 3800.0), (256e6, 30_500.0)],
+        // Near what NCCL 2.27.3 was measured at on L40S hosts without a switch between the devices
+        // (tables of aiconfigurator, August 2026), where every device crosses the same bridges.
+        Link::Pcie => &[(8e3, 16.0), (64e3, 50.0), (512e3, 180.0), (4e6, 1_150.0), (32e6, 9_300.0), (256e6, 75_000.0)],
     }
 }
 
 /// Microseconds that the collective library adds to an all-reduce.
 pub(crate) const LIBRARY_LATENCY_US: f64 = 9.0;
 
-/// Devices in a collective → time relative to four devices.
+/// Devices in a collective → time relative to four devices. Over PCIe they share bridges: same source.
 #[rustfmt::skip]
-pub(crate) const COLLECTIVE_WIDTH: Curve = &[(2.0, 0.72), (4.0, 1.0), (8.0, 1.27), (16.0, 1.9)];
+pub(crate) const fn collective_width(link: Link) -> Curve {
+    match link {
+        Link::NvlinkFast | Link::NvlinkSlow => &[(2.0, 0.72), (4.0, 1.0), (8.0, 1.27), (16.0, 1.9)],
+        Link::Pcie => &[(2.0, 0.27), (4.0, 1.0), (8.0, 3.3), (16.0, 7.5)],
+    }
+}
 
 /// The value of a curve: log-log between points, level below the first, the last slope beyond.
 pub(crate) fn at(curve: Curve, x: f64) -> f64 {
