@@ -85,6 +85,11 @@ fn announce(
 }
 
 fn routes(parts: &Parts) -> tonic::service::Routes {
+    operations(decisions(parts), parts)
+}
+
+/// Jobs, and what was planned, measured and learned about them.
+fn decisions(parts: &Parts) -> tonic::service::Routes {
     let Parts {
         core,
         store,
@@ -99,7 +104,7 @@ fn routes(parts: &Parts) -> tonic::service::Routes {
         tokens: tokens.clone(),
     };
     let tick_api = TicksApi {
-        core: parts.core.clone(),
+        core: core.clone(),
         store: store.clone(),
         tokens: tokens.clone(),
         ticks: ticks.clone(),
@@ -113,18 +118,6 @@ fn routes(parts: &Parts) -> tonic::service::Routes {
         store: store.clone(),
         tokens: tokens.clone(),
         world: world.clone(),
-    };
-    let fleet = FleetApi {
-        core: core.clone(),
-        store: store.clone(),
-        tokens: tokens.clone(),
-    };
-    let admin = AdminApi {
-        core: core.clone(),
-        tokens: tokens.clone(),
-        ticks: ticks.clone(),
-        started_at: utc_now(),
-        catalog_hash: world.catalog.hash().to_owned(),
     };
     tonic::service::Routes::new(
         v1::jobs_server::JobsServer::new(jobs_api(parts))
@@ -144,16 +137,41 @@ fn routes(parts: &Parts) -> tonic::service::Routes {
         v1::beliefs_server::BeliefsServer::new(beliefs)
             .max_decoding_message_size(MAX_MESSAGE_BYTES),
     )
-    .add_service(
-        v1::fleet_server::FleetServer::new(fleet).max_decoding_message_size(MAX_MESSAGE_BYTES),
-    )
-    .add_service(
-        v1::admin_server::AdminServer::new(admin).max_decoding_message_size(MAX_MESSAGE_BYTES),
-    )
-    .add_service(
-        v1::agents_server::AgentsServer::new(agents_api(parts))
-            .max_decoding_message_size(MAX_TELEMETRY_BYTES),
-    )
+}
+
+/// The fleet, the server itself, and the agents' streams.
+fn operations(routes: tonic::service::Routes, parts: &Parts) -> tonic::service::Routes {
+    let Parts {
+        core,
+        store,
+        tokens,
+        ticks,
+        world,
+        ..
+    } = parts;
+    let fleet = FleetApi {
+        core: core.clone(),
+        store: store.clone(),
+        tokens: tokens.clone(),
+    };
+    let admin = AdminApi {
+        core: core.clone(),
+        tokens: tokens.clone(),
+        ticks: ticks.clone(),
+        started_at: utc_now(),
+        catalog_hash: world.catalog.hash().to_owned(),
+    };
+    routes
+        .add_service(
+            v1::fleet_server::FleetServer::new(fleet).max_decoding_message_size(MAX_MESSAGE_BYTES),
+        )
+        .add_service(
+            v1::admin_server::AdminServer::new(admin).max_decoding_message_size(MAX_MESSAGE_BYTES),
+        )
+        .add_service(
+            v1::agents_server::AgentsServer::new(agents_api(parts))
+                .max_decoding_message_size(MAX_TELEMETRY_BYTES),
+        )
 }
 
 fn jobs_api(parts: &Parts) -> JobsApi {

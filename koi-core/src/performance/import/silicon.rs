@@ -1,7 +1,7 @@
 //! InferenceX points in the table that aiconfigurator publishes: mean TTFT and TPOT at a concurrency,
 //! no throughput. Points with prefill and decode apart are marked so.
 
-use super::table::{Cells, Table};
+use super::table::{Cells, read_rows};
 use super::{Given, Import};
 use crate::performance::{Load, LoadKind, Measured, PerformanceRow, Statistic, Timing};
 use crate::violation::FieldViolation;
@@ -17,13 +17,7 @@ const REQUIRED: [&str; 6] = [
 ];
 
 pub(super) fn read(text: &str, given: &Given) -> Result<Import, Vec<FieldViolation>> {
-    let table = Table::read(text, &REQUIRED)?;
-    let mut import = Import::default();
-    for cells in table.records() {
-        let place = cells.place();
-        import.take(&place, row(cells, given));
-    }
-    Ok(import)
+    read_rows(text, &REQUIRED, given, row)
 }
 
 fn row(mut cells: Cells<'_>, given: &Given) -> Result<PerformanceRow, Vec<FieldViolation>> {

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use super::{Given, Import};
+use crate::performance::PerformanceRow;
 use crate::violation::{FieldViolation, Violations};
 
 /// A parsed table: column places and the records with their line numbers.
@@ -58,6 +60,22 @@ impl Table {
             problems: Violations::default(),
         })
     }
+}
+
+/// Reads every record of a table as a row; one that cannot be read costs itself.
+pub(super) fn read_rows(
+    text: &str,
+    required: &[&str],
+    given: &Given,
+    row: fn(Cells<'_>, &Given) -> Result<PerformanceRow, Vec<FieldViolation>>,
+) -> Result<Import, Vec<FieldViolation>> {
+    let table = Table::read(text, required)?;
+    let mut import = Import::default();
+    for cells in table.records() {
+        let place = cells.place();
+        import.take(&place, row(cells, given));
+    }
+    Ok(import)
 }
 
 /// The cells of one record; problems are collected while they are read.

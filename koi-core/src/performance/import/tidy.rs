@@ -1,6 +1,6 @@
 //! The tidy table: one row is one measured point, absent cells are absent.
 
-use super::table::{Cells, Table};
+use super::table::{Cells, read_rows};
 use super::{Given, Import};
 use crate::performance::{Load, LoadKind, Measured, PerformanceRow, Statistic, Timing};
 use crate::violation::FieldViolation;
@@ -8,13 +8,7 @@ use crate::violation::FieldViolation;
 const REQUIRED: [&str; 5] = ["source", "model", "gpu_type", "load_kind", "row_id"];
 
 pub(super) fn read(text: &str, given: &Given) -> Result<Import, Vec<FieldViolation>> {
-    let table = Table::read(text, &REQUIRED)?;
-    let mut import = Import::default();
-    for cells in table.records() {
-        let place = cells.place();
-        import.take(&place, row(cells, given));
-    }
-    Ok(import)
+    read_rows(text, &REQUIRED, given, row)
 }
 
 fn row(mut cells: Cells<'_>, given: &Given) -> Result<PerformanceRow, Vec<FieldViolation>> {
