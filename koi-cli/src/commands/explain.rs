@@ -8,6 +8,8 @@ use crate::output::{Grid, emit, escape, number};
 
 /// Options shown to people; programs get all.
 const SHOWN_OPTIONS: usize = 5;
+/// Mechanisms shown to people; the server puts those first that say most.
+const SHOWN_MECHANISMS: usize = 5;
 
 pub(super) async fn run(context: &Context, job: &str) -> anyhow::Result<()> {
     let request = v1::ExplainJobRequest {
@@ -57,7 +59,9 @@ fn text(reply: &v1::ExplainJobReply) -> String {
     }
     if !reply.mechanisms.is_empty() {
         out.push("\nmechanisms:".to_owned());
-        out.extend(reply.mechanisms.iter().map(mechanism));
+        let shown = reply.mechanisms.iter().take(SHOWN_MECHANISMS);
+        out.extend(shown.map(mechanism));
+        out.extend(others(&reply.mechanisms));
     }
     if !reply.would_change.is_empty() {
         out.push("\nwhat would change the decision:".to_owned());
@@ -97,18 +101,42 @@ fn options(options: &[v1::Option]) -> String {
 }
 
 fn mechanism(m: &v1::MechanismEvidence) -> String {
-    let verdicts = if m.recent_verdicts.is_empty() {
-        "none yet".to_owned()
-    } else {
-        m.recent_verdicts.join(" ")
-    };
     escape(&format!(
-        "  {}: confidence {}, uncertainty {}, verdicts {verdicts}; {}",
+        "  {}: confidence {}, uncertainty {}, verdicts {}; {}",
         m.mechanism_id,
         short(m.confidence),
         short(m.uncertainty),
+        runs(&m.recent_verdicts),
         m.narrative
     ))
+}
+
+/// One line for the mechanisms that are not shown.
+fn others(all: &[v1::MechanismEvidence]) -> Option<String> {
+    let rest = all
+        .get(SHOWN_MECHANISMS..)
+        .filter(|rest| !rest.is_empty())?;
+    let is_open = |m: &&v1::MechanismEvidence| m.recent_verdicts.iter().all(|v| v == "undecided");
+    Some(format!(
+        "  and {} more, {} of them undecided so far; koi mechanisms lists all",
+        rest.len(),
+        rest.iter().filter(is_open).count()
+    ))
+}
+
+/// Verdicts, newest first, equal neighbours counted.
+fn runs(verdicts: &[String]) -> String {
+    if verdicts.is_empty() {
+        return "none yet".to_owned();
+    }
+    let runs = verdicts.chunk_by(|a, b| a == b);
+    let texts: Vec<String> = runs
+        .map(|run| match run {
+            [one] => one.clone(),
+            _ => format!("{} × {}", run.len(), run[0]),
+        })
+        .collect();
+    texts.join(", ")
 }
 
 #[cfg(test)]
@@ -146,5 +174,26 @@ mod tests {
         ] {
             assert!(text.contains(part), "{part} in {text}");
         }
+    }
+
+    #[test]
+    fn many_mechanisms_are_counted_and_equal_verdicts_too() {
+        let one = |n: usize, verdicts: &[&str]| v1::MechanismEvidence {
+            mechanism_id: format!("M_{n}"),
+            recent_verdicts: verdicts.iter().map(|v| (*v).to_owned()).collect(),
+            ..Default::default()
+        };
+        let mut all = vec![one(0, &["Q1", "Q1", "Q3"])];
+        all.extend((1..8).map(|n| one(n, &["undecided", "undecided"])));
+        let reply = v1::ExplainJobReply {
+            mechanisms: all,
+            ..Default::default()
+        };
+        let text = text(&reply);
+        assert!(text.contains("verdicts 2 × Q1, Q3;"), "{text}");
+        assert!(text.contains("M_4") && !text.contains("M_5"), "{text}");
+        assert!(text.contains("and 3 more, 3 of them undecided"), "{text}");
+        assert_eq!(runs(&[]), "none yet");
+        assert_eq!(others(&[]), None);
     }
 }

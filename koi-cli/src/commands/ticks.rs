@@ -124,7 +124,11 @@ fn evidence(rows: &[v1::Evidence]) -> String {
         "POINTS",
         "DETAIL",
     ]);
-    for e in rows {
+    let is_open = |e: &&v1::Evidence| e.quadrant.is_empty();
+    let n_open = rows.iter().filter(is_open).count();
+    // Most mechanisms wait for a variable that the host does not show: said once, unless it is all.
+    let shown = rows.iter().filter(|e| n_open == rows.len() || !is_open(e));
+    for e in shown {
         let verdict = if e.quadrant.is_empty() {
             "undecided"
         } else {
@@ -140,7 +144,13 @@ fn evidence(rows: &[v1::Evidence]) -> String {
             &e.detail,
         ]);
     }
-    grid.numbers(&[1, 5]).text()
+    let table = grid.numbers(&[1, 5]).text();
+    if n_open == 0 || n_open == rows.len() {
+        return table;
+    }
+    format!(
+        "{table}\n{n_open} more verdicts are undecided: a variable was not seen or not predicted"
+    )
 }
 
 #[cfg(test)]
@@ -163,5 +173,18 @@ mod tests {
             ..Default::default()
         };
         assert!(table(&[tick]).contains("kept all: database away"));
+    }
+
+    #[test]
+    fn undecided_verdicts_are_counted_where_others_decided() {
+        let one = |id: &str, quadrant: &str| v1::Evidence {
+            mechanism_id: id.into(),
+            quadrant: quadrant.into(),
+            ..Default::default()
+        };
+        let mixed = evidence(&[one("M_a", "Q1"), one("M_b", "")]);
+        assert!(mixed.contains("M_a") && !mixed.contains("M_b"), "{mixed}");
+        assert!(mixed.contains("1 more verdicts are undecided"), "{mixed}");
+        assert!(evidence(&[one("M_b", "")]).contains("M_b"));
     }
 }

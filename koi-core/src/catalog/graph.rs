@@ -17,17 +17,7 @@ use crate::violation::{FieldViolation, Violations};
 pub fn check_all(text: &CatalogText<'_>) -> Result<(Catalog, CausalModel), Vec<FieldViolation>> {
     let catalog = Catalog::load(text)?;
     let mut problems = Violations::default();
-    let mut file = |path: &'static str| {
-        text.file(path).unwrap_or_else(|| {
-            problems.add(path, "the catalog has no such file");
-            ""
-        })
-    };
-    let (edges, mechanisms) = (file("edges.toml"), file("mechanisms.toml"));
-    if !problems.is_empty() {
-        return Err(problems.into_vec());
-    }
-    let model = CausalModel::load(edges, mechanisms, &|name| id_kind(&catalog, name))?;
+    let model = CausalModel::of_text(text, &|name| id_kind(&catalog, name))?;
     check_mediators(&model, &mut problems);
     check_sources(&catalog, &model, &mut problems);
     problems.finish((catalog, model))

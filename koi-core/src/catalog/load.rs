@@ -185,7 +185,7 @@ impl Rows {
                     .extend(file.into_iter().flat_map(|f| f.outcome));
             }
             // The causal model and the learning tables read these.
-            (_, "edges.toml" | "mechanisms.toml" | "beta_updates.toml") => {}
+            ("mechanisms", _) | (_, "edges.toml" | "beta_updates.toml") => {}
             _ => problems.add(path, "is not a file of the catalog"),
         }
     }

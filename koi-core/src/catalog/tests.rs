@@ -371,15 +371,23 @@ fn a_graph_with_a_dead_end_is_refused() {
         shown(&check_all(&CatalogText::embedded().with("edges.toml", text)).unwrap_err())
     };
     let dead = refused(&without("kv_cache_util", "p99_ttft_ms"));
-    assert!(dead.contains("kv_cache_util"), "{dead}");
+    assert!(dead.contains("has edges in and none out"), "{dead}");
     let orphan = refused(&without("osl_token_avg", "output_length_observed"));
-    assert!(orphan.contains("output_length_observed"), "{orphan}");
+    assert!(orphan.contains("has edges out and none in"), "{orphan}");
     let unknown = refused(&edges.replacen("from = \"tp\"", "from = \"ttp\"", 1));
     assert!(unknown.contains("ttp"), "{unknown}");
-    let deferred = refused(&edges.replacen("from = \"tp\"", "from = \"dp\"", 1));
+    let deferred =
+        "from = \"dp\"\nto = \"queue_depth\"\nsign = \"-\"\nprior = \"EVEN\"\ndoc = \"Why.\"";
+    let deferred = refused(&format!("{edges}\n[[edge]]\n{deferred}\n"));
     assert!(deferred.contains("not active"), "{deferred}");
-    let missing = check_all(&CatalogText::embedded().without("mechanisms.toml")).unwrap_err();
-    assert!(shown(&missing).contains("mechanisms.toml"));
+    let missing = check_all(&CatalogText::embedded().without("edges.toml")).unwrap_err();
+    assert!(shown(&missing).contains("edges.toml"));
+    let without_mechanisms = CatalogText::embedded()
+        .files()
+        .filter(|(path, _)| !path.starts_with("mechanisms/"))
+        .collect::<Vec<_>>();
+    let missing = check_all(&CatalogText::new(without_mechanisms)).unwrap_err();
+    assert!(shown(&missing).contains("mechanisms/"));
 }
 
 #[test]

@@ -14,7 +14,7 @@ macro_rules! catalog_files {
 }
 
 /// Every file of the catalog that is compiled in.
-const EMBEDDED: [(&str, &str); 34] = catalog_files![
+const EMBEDDED: [(&str, &str); 42] = catalog_files![
     "beta_updates.toml",
     "edges.toml",
     "engines/sglang.toml",
@@ -46,7 +46,15 @@ const EMBEDDED: [(&str, &str); 34] = catalog_files![
     "instances/local.toml",
     "instances/nebius.toml",
     "instances/runpod.toml",
-    "mechanisms.toml",
+    "mechanisms/batching.toml",
+    "mechanisms/experts.toml",
+    "mechanisms/extras.toml",
+    "mechanisms/kernels.toml",
+    "mechanisms/memory.toml",
+    "mechanisms/parallelism.toml",
+    "mechanisms/phases.toml",
+    "mechanisms/prefix_cache.toml",
+    "mechanisms/speculation.toml",
     "mediators.toml",
     "outcomes.toml",
 ];

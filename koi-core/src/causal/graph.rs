@@ -10,13 +10,13 @@ use serde::Deserialize;
 use super::belief::{Belief, BeliefKey};
 use super::edge::{Edge, EdgeRow, KindOf};
 use super::mechanism::{Mechanism, MechanismDraft, MechanismStatus};
-use crate::catalog::Catalog;
+use crate::catalog::{Catalog, CatalogText};
 use crate::lifecycle;
 use crate::variables::{Mediator, VariableKind};
 use crate::violation::{FieldViolation, Violations};
 
-const EDGES: &str = include_str!("../../../configs/catalog/edges.toml");
-const MECHANISMS: &str = include_str!("../../../configs/catalog/mechanisms.toml");
+const EDGES: &str = "edges.toml";
+const MECHANISMS: &str = "mechanisms/";
 
 /// Edges and mechanisms by id.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -52,28 +52,58 @@ impl CausalModel {
     /// # Errors
     /// As [`Self::load`].
     pub fn embedded(catalog: &Catalog) -> Result<Self, Vec<FieldViolation>> {
-        Self::load(EDGES, MECHANISMS, &|name| id_kind(catalog, name))
+        Self::of_text(&CatalogText::embedded(), &|name| id_kind(catalog, name))
     }
 
-    /// Reads edges and mechanisms; seeds pass the same gate as run-time proposals.
+    /// The edges and mechanisms of a catalog's files.
     ///
     /// # Errors
-    /// Every problem of both files, named by edge or mechanism id.
+    /// Files that are missing, else as [`Self::load`].
+    pub fn of_text(
+        text: &CatalogText<'_>,
+        kind_of: KindOf<'_>,
+    ) -> Result<Self, Vec<FieldViolation>> {
+        let mut missing = Violations::default();
+        let edges = text.file(EDGES);
+        if edges.is_none() {
+            missing.add(EDGES, "the catalog has no such file");
+        }
+        let mechanisms: Vec<(&str, &str)> = text
+            .files()
+            .filter(|(path, _)| path.starts_with(MECHANISMS))
+            .collect();
+        if mechanisms.is_empty() {
+            missing.add(
+                format!("{MECHANISMS}*.toml"),
+                "the catalog has no such file",
+            );
+        }
+        missing.finish(())?;
+        Self::load(edges.unwrap_or_default(), &mechanisms, kind_of)
+    }
+
+    /// Reads edges and mechanisms, the latter as files by path; seeds pass the same gate as
+    /// run-time proposals.
+    ///
+    /// # Errors
+    /// Every problem of all files, named by edge or mechanism id.
     pub fn load(
         edges_toml: &str,
-        mechanisms_toml: &str,
+        mechanisms_toml: &[(&str, &str)],
         kind_of: KindOf<'_>,
     ) -> Result<Self, Vec<FieldViolation>> {
         let mut violations = Violations::default();
         let mut model = Self::default();
         match toml::from_str::<EdgeFile>(edges_toml) {
             Ok(file) => model.add_edges(file.edge, kind_of, &mut violations),
-            Err(e) => violations.add("edges.toml", e.to_string()),
+            Err(e) => violations.add(EDGES, e.to_string()),
         }
         model.check_mediators(&mut violations);
-        match toml::from_str::<MechanismFile>(mechanisms_toml) {
-            Ok(file) => model.add_seeds(file.mechanism, kind_of, &mut violations),
-            Err(e) => violations.add("mechanisms.toml", e.to_string()),
+        for (path, text) in mechanisms_toml {
+            match toml::from_str::<MechanismFile>(text) {
+                Ok(file) => model.add_seeds(file.mechanism, kind_of, &mut violations),
+                Err(e) => violations.add(*path, e.to_string()),
+            }
         }
         violations.finish(model)
     }

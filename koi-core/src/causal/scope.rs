@@ -238,12 +238,16 @@ impl Scope {
             WorkloadType::Online => values.class.map(|c| c == JobClass::Online),
             WorkloadType::Batch => values.class.map(|c| c == JobClass::Batch),
         };
-        [class, self.model_type.holds(values)]
+        let mut parts = [class, self.model_type.holds(values)]
             .into_iter()
             .chain(self.conditions.iter().map(|c| c.holds(values)))
-            .map(ScopeMatch::of)
-            .min()
-            .unwrap_or(ScopeMatch::Exact)
+            .map(ScopeMatch::of);
+        // Every candidate of every plan is asked for every mechanism: the first part that fails ends it.
+        let worst = parts.try_fold(ScopeMatch::Exact, |worst, part| match part {
+            ScopeMatch::No => Err(ScopeMatch::No),
+            ScopeMatch::Partial | ScopeMatch::Exact => Ok(worst.min(part)),
+        });
+        worst.unwrap_or_else(|no| no)
     }
 
     /// One text per meaning: conditions in a fixed order, equal for equal scopes.

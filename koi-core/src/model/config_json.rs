@@ -85,6 +85,16 @@ impl ModelFacts {
     }
 }
 
+impl ModelFacts {
+    /// Whether the checkpoint holds parts for other media, which are noted and not counted.
+    #[must_use]
+    pub fn has_other_parts(&self) -> bool {
+        self.notes
+            .iter()
+            .any(|n| TOWERS.contains(&n.field.as_str()))
+    }
+}
+
 fn find_nested(root: &Map<String, Value>) -> Option<Nested<'_>> {
     INNER.into_iter().find_map(|(path, keys)| {
         let mut map = root;

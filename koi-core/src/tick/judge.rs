@@ -7,6 +7,7 @@ use crate::catalog::Catalog;
 use crate::causal::{CausalModel, FeatureValues, applicable};
 use crate::job::{JobClass, Workload};
 use crate::ladder::{CommittedLadder, Rank};
+use crate::model::{MixerKind, ModelFacts};
 use crate::params::Params;
 use crate::snapshot::Snapshot;
 use crate::store::JobRecord;
@@ -187,6 +188,12 @@ pub fn features(job: &JobRecord, rank: &Rank) -> FeatureValues {
         .with_number("num_kv_heads", f64::from(model.kv_heads))
         .with_number("model_params_b", model.params_total as f64 / 1e9)
         .with_flag("is_moe", model.moe.is_some())
+        .with_flag("is_multimodal", model.has_other_parts())
+        .with_flag(
+            "has_recurrent_layers",
+            model.kinds.iter().any(|k| k.state_bytes > 0),
+        )
+        .with_number("sliding_window_tokens", window_tokens(model))
         .with_number("isl_token_avg", workload.isl.mean)
         .with_number("osl_token_avg", workload.osl.mean)
         .with_number("request_arrival_rate", workload.arrival_rate_rps)
@@ -197,4 +204,10 @@ pub fn features(job: &JobRecord, rank: &Rank) -> FeatureValues {
         )
         .with_text("gpu_type", &rank.environment.gpu_type)
         .with_text("market", rank.environment.market.name())
+}
+
+/// The widest sliding window of the model's layers; 0 where none has one.
+fn window_tokens(model: &ModelFacts) -> f64 {
+    let sliding = model.kinds.iter().filter(|k| k.mixer == MixerKind::Sliding);
+    f64::from(sliding.filter_map(|k| k.window).max().unwrap_or(0))
 }

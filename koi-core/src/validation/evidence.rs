@@ -71,14 +71,18 @@ pub struct MechanismVerdict {
     /// The mechanism.
     pub id: String,
     /// True when the plan committed to it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub committed: bool,
     /// Verdict on each mediator of its bundle; absent when it could not be judged.
     pub v_verdicts: BTreeMap<Mediator, Option<Verdict>>,
     /// Verdict on each outcome of its bundle; absent when it could not be judged.
     pub y_verdicts: BTreeMap<Outcome, Option<Verdict>>,
     /// Absent when a variable of the bundle could not be judged.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quadrant: Option<Quadrant>,
-    /// Invariance verdict of each edge.
+    /// Invariance verdict of each edge that has one; an edge that is not here is undecided. Every
+    /// applicable mechanism is stored with every row, so what says nothing is left out.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub icp: BTreeMap<String, Icp>,
     /// Whether the row put the mechanism to the test.
     pub exercise: Exercise,
@@ -285,11 +289,7 @@ fn mechanism_verdict(
         quadrant: v_bundle.zip(y_bundle).map(|(v, y)| Quadrant::of(v, y)),
         v_verdicts,
         y_verdicts,
-        icp: mechanism
-            .edges
-            .iter()
-            .map(|e| (e.clone(), Icp::Undecided))
-            .collect(),
+        icp: BTreeMap::new(),
         exercise: Exercise::NotComputed,
     }
 }

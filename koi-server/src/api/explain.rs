@@ -1,11 +1,12 @@
 //! `koi explain JOB`: what runs, why this and not the next best, and what would change it.
 //! A print statement over what the plan stored; nothing is decided again here.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use koi_core::causal::{Belief, BeliefKey, CausalModel};
 use koi_core::store::PlanRecord;
-use koi_core::validation::EvidenceRow;
+use koi_core::validation::{EvidenceRow, Quadrant};
 use koi_proto::v1;
 
 use super::encode;
@@ -53,29 +54,24 @@ fn rationale(view: &JobView, action: Option<&koi_core::plan::PlanAction>) -> Str
     )
 }
 
-/// The mechanisms that the ladder commits or that judged it, with belief and newest verdicts.
+/// The mechanisms that the ladder commits or that judged it, with belief and newest verdicts; those
+/// that say most first.
 fn mechanisms(
     view: &JobView,
     evidence: &[EvidenceRow],
     beliefs: &BTreeMap<BeliefKey, Belief>,
     causal: &CausalModel,
 ) -> Vec<v1::MechanismEvidence> {
-    let committed = view
+    let ladders = view
         .record
         .active
         .iter()
         .chain(view.record.rollout.iter().map(|r| &r.target));
-    let mut ids: BTreeSet<String> = committed
+    let committed: BTreeSet<String> = ladders
         .flat_map(|l| &l.ladder.ranks)
         .filter_map(|r| r.mechanism_id.clone())
         .collect();
-    ids.extend(
-        evidence
-            .iter()
-            .flat_map(|r| &r.mechanisms)
-            .map(|m| m.id.clone()),
-    );
-    let known = ids
+    let known = by_relevance(&committed, evidence)
         .into_iter()
         .filter_map(|id| causal.mechanism(&id).map(|m| (id, m)));
     known
@@ -90,6 +86,21 @@ fn mechanisms(
             }
         })
         .collect()
+}
+
+/// Every mechanism of the job: the committed ones, then those that failed most, then those that
+/// decided most.
+fn by_relevance(committed: &BTreeSet<String>, evidence: &[EvidenceRow]) -> Vec<String> {
+    let mut counts: BTreeMap<&str, (u32, u32)> =
+        committed.iter().map(|id| (id.as_str(), (0, 0))).collect();
+    for verdict in evidence.iter().flat_map(|row| &row.mechanisms) {
+        let (failed, decided) = counts.entry(&verdict.id).or_default();
+        *failed += u32::from(verdict.quadrant.is_some_and(|q| q != Quadrant::Q1));
+        *decided += u32::from(verdict.quadrant.is_some());
+    }
+    let mut ids: Vec<&str> = counts.keys().copied().collect();
+    ids.sort_by_key(|id| (!committed.contains(*id), Reverse(counts[id]), *id));
+    ids.into_iter().map(str::to_owned).collect()
 }
 
 fn verdicts(id: &str, evidence: &[EvidenceRow]) -> Vec<String> {
@@ -125,4 +136,41 @@ fn would_change(view: &JobView, options: &[&koi_core::plan::Considered]) -> Vec<
         );
     }
     sentences
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(verdicts: &[(&str, Option<&str>)]) -> EvidenceRow {
+        let mechanisms: Vec<_> = verdicts
+            .iter()
+            .map(|(id, quadrant)| {
+                serde_json::json!({
+                    "id": id, "v_verdicts": {}, "y_verdicts": {}, "quadrant": quadrant,
+                    "exercise": "not_computed",
+                })
+            })
+            .collect();
+        let row = serde_json::json!({
+            "tick": 1, "job": uuid::Uuid::nil(), "rank": 0, "generation": 1,
+            "environment": ["reserved", "aws", "us-east-1", "a", "H100"], "points": 3, "observed": {},
+            "promise_residuals": {}, "inside_band": {}, "variables": {}, "mechanisms": mechanisms,
+        });
+        serde_json::from_value(row).unwrap()
+    }
+
+    #[test]
+    fn what_is_committed_comes_first_then_what_failed_then_what_decided() {
+        let rows = [
+            row(&[("M_a", None), ("M_b", Some("Q1")), ("M_c", Some("Q3"))]),
+            row(&[("M_a", None), ("M_b", Some("Q1")), ("M_c", Some("Q1"))]),
+        ];
+        let committed = BTreeSet::from(["M_z".to_owned()]);
+        assert_eq!(
+            by_relevance(&committed, &rows),
+            ["M_z", "M_c", "M_b", "M_a"]
+        );
+        assert_eq!(by_relevance(&BTreeSet::new(), &[]), [""; 0]);
+    }
 }
