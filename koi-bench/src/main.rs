@@ -4,6 +4,7 @@
 //! and whether it was met; `--check` turns a missed bound into exit code 1. Spec §18.11.
 
 mod agreement;
+mod allocations;
 mod cluster;
 mod idle;
 mod kills;

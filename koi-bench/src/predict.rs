@@ -22,6 +22,7 @@ use koi_core::surrogate::{Answer, EngineProfile};
 use serde::Serialize;
 
 use crate::Global;
+use crate::allocations::counted;
 use crate::report::{Bound, Report, Table, number};
 use crate::statistics::{median, quantile};
 use candidates::Candidate;
@@ -70,6 +71,7 @@ pub(crate) fn run(args: &PredictArgs, global: &Global) -> anyhow::Result<Report>
             }
         }
     }
+    let allocations = allocations_each(&candidates);
     let cold = cold_start_s()?;
     let [floor, analytic, stacked] = times;
     let base = median(&floor);
@@ -91,6 +93,12 @@ pub(crate) fn run(args: &PredictArgs, global: &Global) -> anyhow::Result<Report>
             whole(|l| l.p99_ratio_to_floor),
             MAX_P99_RATIO,
             "× F2",
+        ),
+        Bound::at_most(
+            "allocations of a warm prediction, most".to_owned(),
+            allocations.map(|n| n as f64),
+            0.0,
+            "",
         ),
         Bound::at_most(
             "cold process to first answer".to_owned(),
@@ -121,8 +129,13 @@ fn notes(n: usize, rounds: u32) -> Vec<String> {
         "the two parts evaluate the same operating point anew; a bound holds for their sum"
             .to_owned(),
         "bounds on p99 are against the floor's median".to_owned(),
-        "allocations are not counted here".to_owned(),
     ]
+}
+
+/// The most allocations that one prediction with everything needs once all tables are read.
+fn allocations_each(candidates: &[Candidate]) -> Option<usize> {
+    let each = |candidate| counted(|| analytic(candidate) + stacked(candidate)).1;
+    candidates.iter().map(|c| each(c).allocations).max()
 }
 
 /// Nanoseconds of each call.

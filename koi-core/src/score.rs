@@ -12,7 +12,7 @@ pub mod tchebycheff;
 #[cfg(test)]
 pub(crate) mod vectors;
 
-pub use dro::{Band, DroInput, LimitAtRisk, ObjectiveLimit, SloRisk, slo_risk};
+pub use dro::{Band, DroInput, LimitAtRisk, ObjectiveLimit, PreparedLimits, SloRisk, slo_risk};
 pub use eig::Eig;
 pub use sigma::{Baseline, SigmaTerms, SigmaWeights};
 pub use switch_cost::{NotPriced, StoppedPart, SwitchCost, SwitchCostInput, switch_cost};

@@ -160,8 +160,9 @@ impl<'a> Bid<'a> {
                 words(&no)
             )
         })?;
+        let limits = scorer.limits(view, ResidualScope::of(first));
         let terms = scorer
-            .score(view, &forecast, ResidualScope::of(first), Change::None)
+            .score(view, &forecast, &limits, Change::None)
             .map_err(|no| format!("kept: its ladder cannot be scored ({no})"))?;
         self.current = Some(Current {
             ladder: staying.clone(),
@@ -208,7 +209,7 @@ impl<'a> Bid<'a> {
     fn make_offers(&mut self, view: &JobView<'_>, pools: &Pools, scorer: &Scorer<'_>) {
         let params = scorer.context.params;
         let running = self.current.as_ref().map(|current| Running {
-            usd_per_hour: current.forecast.usd_per_hour,
+            usd_per_hour: current.forecast.summary.usd_per_hour,
             n_replicas: current.ladder.n_replicas(),
         });
         let change = running.as_ref().map_or(Change::Place, Change::Replace);

@@ -6,6 +6,7 @@
 
 mod prune;
 mod refusals;
+pub(in crate::planner) mod rules;
 mod search;
 
 #[cfg(test)]
@@ -118,7 +119,7 @@ pub fn enumerate(
 }
 
 /// The place of a pool if the job may and can run there at all, or code and reason.
-fn usable_place<'a>(
+pub(in crate::planner) fn usable_place<'a>(
     spec: &JobSpec,
     key: &'a PoolKey,
     context: &PlanningContext<'a>,

@@ -36,13 +36,13 @@ fn riskiest(terms: &SigmaTerms, outcomes: &OutcomeValues) -> String {
 }
 
 fn key_figures(option: &LadderOption) -> String {
-    let y = &option.forecast.outcomes;
+    let y = &option.forecast.summary.outcomes;
     let show = |outcome: Outcome, digits: usize| {
         y.get(outcome)
             .map(|v| format!("{} {v:.digits$} {}", outcome.name(), outcome.unit()))
     };
     let usd = option
-        .forecast
+        .forecast.summary
         .usd_per_hour
         .map(|usd| format!("{usd:.2} USD/h"));
     let risk = format!("breach probability {:.3}", option.terms.slo_risk.any);
@@ -85,7 +85,7 @@ pub(super) fn ladder_rationale(
         return sentence;
     }
     let tau = bid.record.spec.preference.tau;
-    let limit = riskiest(&option.terms, &option.forecast.outcomes);
+    let limit = riskiest(&option.terms, &option.forecast.summary.outcomes);
     format!("at risk: no ladder within reach meets tau {tau:.2}; limited by {limit}; {sentence}")
 }
 
@@ -288,8 +288,8 @@ fn current_line(bid: &Bid<'_>) -> Option<Considered> {
         job: bid.record.id,
         option: label(&current.ladder),
         sigma: Some(current.terms.clone()),
-        outcomes: Some(current.forecast.outcomes),
-        usd_per_hour: current.forecast.stated_usd_per_hour,
+        outcomes: Some(current.forecast.summary.outcomes),
+        usd_per_hour: current.forecast.summary.stated_usd_per_hour,
         code: "CURRENT".to_owned(),
         reason: "what runs, as predicted now: the measure of every gain".to_owned(),
     })
@@ -301,8 +301,8 @@ fn offer_line(bid: &Bid<'_>, offer: &Offer, picked: Option<&Offer>, rest: &Rest<
         job: bid.record.id,
         option: label(&offer.option.ladder),
         sigma: Some(offer.option.terms.clone()),
-        outcomes: Some(offer.option.forecast.outcomes),
-        usd_per_hour: offer.option.forecast.stated_usd_per_hour,
+        outcomes: Some(offer.option.forecast.summary.outcomes),
+        usd_per_hour: offer.option.forecast.summary.stated_usd_per_hour,
         code: code.to_owned(),
         reason,
     }
@@ -321,7 +321,7 @@ fn verdict(
         Admission::NoCapacity => return ("CAPACITY", shortage(option, rest.pools)),
         Admission::TooRisky => {
             let risk = option.terms.slo_risk.any;
-            let limit = riskiest(&option.terms, &option.forecast.outcomes);
+            let limit = riskiest(&option.terms, &option.forecast.summary.outcomes);
             let tau = bid.record.spec.preference.tau;
             let text = format!("breach probability {risk:.3} is above tau {tau:.2}: {limit}");
             return ("SLO", text);

@@ -153,15 +153,13 @@ pub struct RankPlan<'a> {
     pub n_replicas: u32,
 }
 
-/// What a ladder would do.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Forecast {
-    /// By rank, at its share of the mean load.
-    pub ranks: Vec<Prediction>,
+/// What a ladder would do as a whole.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Summary {
     /// Of the whole ladder.
     pub outcomes: OutcomeValues,
     /// Outcomes that grow without bound because a rank is saturated.
-    pub unbounded: Vec<Outcome>,
+    pub unbounded: &'static [Outcome],
     /// Share of the capacity that peak demand takes; absent for backlogged batches.
     pub peak_utilization: Option<f64>,
     /// Price of the ladder, at reference prices where hosts state none.
@@ -170,6 +168,15 @@ pub struct Forecast {
     pub stated_usd_per_hour: Option<f64>,
     /// Time until the slowest rank serves.
     pub cold_start_seconds: f64,
+}
+
+/// What a ladder would do.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Forecast {
+    /// By rank, at its share of the mean load.
+    pub ranks: Vec<Prediction>,
+    /// All of them together.
+    pub summary: Summary,
 }
 
 /// Why there is no forecast.
@@ -205,33 +212,73 @@ pub fn forecast(
             *prediction = predict_rank(view, rank, rate * share)?;
         }
     }
+    let weighted: Vec<(f64, &Prediction)> = predictions.iter().zip(ranks).map(weigh).collect();
+    let summary = summary(view, ranks, &weighted, is_new);
+    Ok(Forecast {
+        ranks: predictions,
+        summary,
+    })
+}
+
+/// Forecasts a new ladder of one rank, as [`forecast`] would. Allocates nothing but the reason why
+/// there is none.
+///
+/// # Errors
+/// [`NoForecast`] when the rank cannot be predicted.
+#[expect(
+    clippy::result_large_err,
+    reason = "predictions stay on the stack of the hot path"
+)]
+pub fn forecast_rank(
+    view: &JobView<'_>,
+    rank: &RankPlan<'_>,
+) -> Result<(Prediction, Summary), NoForecast> {
+    let even = view.workload.arrival_rate_rps / f64::from(rank.n_replicas.max(1));
+    let prediction = predict_rank(view, rank, even)?;
+    Ok((prediction, summarize_rank(view, rank, &prediction)))
+}
+
+/// The summary of a new ladder of one rank whose prediction is known.
+#[must_use]
+pub fn summarize_rank(
+    view: &JobView<'_>,
+    rank: &RankPlan<'_>,
+    prediction: &Prediction,
+) -> Summary {
+    let ranks = std::slice::from_ref(rank);
+    summary(view, ranks, &[weigh((prediction, rank))], true)
+}
+
+fn weigh<'p>((prediction, rank): (&'p Prediction, &RankPlan<'_>)) -> (f64, &'p Prediction) {
+    let n = f64::from(rank.n_replicas);
+    (prediction.capacity_rps * n, prediction)
+}
+
+fn summary(
+    view: &JobView<'_>,
+    ranks: &[RankPlan<'_>],
+    weighted: &[(f64, &Prediction)],
+    is_new: bool,
+) -> Summary {
+    let rate = view.workload.arrival_rate_rps;
+    let capacity: f64 = weighted.iter().map(|(capacity, _)| capacity).sum();
     let start = ranks
         .iter()
         .map(|r| rank_cold_start(view, r))
         .fold(0.0, f64::max);
     let progress = view.progress_after(if is_new { start } else { 0.0 });
-    let weighted: Vec<(f64, &Prediction)> = predictions
-        .iter()
-        .zip(ranks)
-        .map(|(p, r)| (p.capacity_rps * f64::from(r.n_replicas), p))
-        .collect();
-    let outcomes = roll_up(&weighted, &view.record.spec.slo, progress);
-    let is_saturated = predictions.iter().any(|p| p.saturated);
+    let outcomes = roll_up(weighted, &view.record.spec.slo, progress);
+    let is_saturated = weighted.iter().any(|(_, p)| p.saturated);
     let is_backlogged = view.record.spec.class == JobClass::Batch && rate <= 0.0;
-    Ok(Forecast {
-        unbounded: if is_saturated {
-            unbounded(view)
-        } else {
-            Vec::new()
-        },
+    Summary {
+        outcomes,
+        unbounded: if is_saturated { unbounded(view) } else { &[] },
         peak_utilization: (!is_backlogged && capacity > 0.0)
             .then(|| rate * view.workload.peak_to_mean / capacity),
         usd_per_hour: price(ranks, |p| p.usd_per_hour),
         stated_usd_per_hour: price(ranks, |p| p.stated_usd_per_hour),
         cold_start_seconds: start,
-        ranks: predictions,
-        outcomes,
-    })
+    }
 }
 
 fn price(ranks: &[RankPlan<'_>], of: fn(&Place<'_>) -> Option<f64>) -> Option<f64> {
@@ -281,10 +328,10 @@ fn rank_cold_start(view: &JobView<'_>, rank: &RankPlan<'_>) -> f64 {
 }
 
 /// Latencies of a saturated online ladder, and the margin that follows from them.
-fn unbounded(view: &JobView<'_>) -> Vec<Outcome> {
+const fn unbounded(view: &JobView<'_>) -> &'static [Outcome] {
     match view.record.spec.class {
-        JobClass::Online => vec![Outcome::P99TtftMs, Outcome::P99TpotMs, Outcome::SloMargin],
-        JobClass::Batch => vec![Outcome::P99TtftMs, Outcome::P99TpotMs],
+        JobClass::Online => &[Outcome::P99TtftMs, Outcome::P99TpotMs, Outcome::SloMargin],
+        JobClass::Batch => &[Outcome::P99TtftMs, Outcome::P99TpotMs],
     }
 }
 

@@ -165,7 +165,7 @@ fn ladder_action(
         kind,
         promise: Some(scorer.promise(&option.ladder, &option.forecast, &option.terms)),
         target_tps: option
-            .forecast
+            .forecast.summary
             .outcomes
             .get(Outcome::ThroughputTokensPerSec),
         mechanism_id: option

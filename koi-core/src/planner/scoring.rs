@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 
 use super::context::PlanningContext;
-use super::forecast::{Forecast, JobView};
+use super::forecast::{Forecast, JobView, Summary};
 use crate::causal::{Belief, BeliefKey, applicable};
 use crate::ladder::{Ladder, Promise, Rank};
-use crate::score::dro::{Band, DroInput, LimitAtRisk, band, slo_risk};
+use crate::score::dro::{Band, DroInput, LimitAtRisk, PreparedLimits, band};
 use crate::score::eig::Eig;
 use crate::score::sigma::{SigmaWeights, sigma};
 use crate::score::switch_cost::{StoppedPart, SwitchCostInput, switch_cost};
-use crate::score::{SigmaTerms, SloRisk, SwitchCost, TchebycheffInput, exploit};
+use crate::score::{Exploit, SigmaTerms, SwitchCost, TchebycheffInput, exploit};
 use crate::snapshot::Snapshot;
 use crate::store::JobRecord;
 use crate::tick::judge::features;
@@ -83,6 +83,17 @@ pub enum Change<'a> {
     Replace(&'a Running),
 }
 
+/// σ and what it is made of, for one of many candidates.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Rating {
+    /// σ.
+    pub sigma: f64,
+    /// J, its gaps and its limiting objective.
+    pub exploit: Exploit,
+    /// Cost of the change; `None` when nothing changes or a first placement has no price.
+    pub switch_cost: Option<SwitchCost>,
+}
+
 /// Why a forecast has no score.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NotScored {
@@ -108,31 +119,71 @@ impl Scorer<'_> {
             .map(|(_, id)| id)
     }
 
-    /// Probability that the forecast breaks one of the job's limits.
+    /// The job's limits with the residuals that speak about a ladder of this scope.
     #[must_use]
-    pub fn risk(
-        &self,
-        view: &JobView<'_>,
-        forecast: &Forecast,
-        scope: ResidualScope<'_>,
-    ) -> SloRisk {
+    pub fn limits(&self, view: &JobView<'_>, scope: ResidualScope<'_>) -> PreparedLimits {
         let experience = &self.snapshot.experience;
+        let params = self.context.params;
         let at_risk = |limit: &crate::score::ObjectiveLimit| LimitAtRisk {
             limit: *limit,
-            predicted: forecast.outcomes.get(limit.outcome),
+            predicted: None,
             residuals: experience.residuals(
                 scope.mechanism,
                 scope.gpu_type,
                 limit.outcome,
-                self.context.params,
+                params,
             ),
         };
         let limits: Vec<LimitAtRisk<'_>> = view.limits.iter().map(at_risk).collect();
-        slo_risk(
-            &limits,
-            self.snapshot.state.slow.dro_radius,
-            self.context.params,
-        )
+        PreparedLimits::of(&limits, self.snapshot.state.slow.dro_radius, params)
+    }
+
+    /// Headroom at peak and breach probability are both as wanted.
+    #[must_use]
+    pub fn meets(&self, view: &JobView<'_>, summary: &Summary, breach_probability: f64) -> bool {
+        let most = self.context.params.utilization_max;
+        let has_headroom = summary.peak_utilization.is_none_or(|u| u <= most);
+        has_headroom && breach_probability <= view.record.spec.preference.tau
+    }
+
+    /// σ of a ladder whose breach probability is known. Allocates nothing.
+    ///
+    /// # Errors
+    /// [`NotScored`] when J or the price of a change is undefined.
+    pub fn rate(
+        &self,
+        view: &JobView<'_>,
+        summary: &Summary,
+        breach_probability: f64,
+        change: Change<'_>,
+    ) -> Result<Rating, NotScored> {
+        let input = TchebycheffInput {
+            predicted: &summary.outcomes,
+            unbounded: summary.unbounded,
+            ideal: &view.ideal.ideal,
+            range: &view.ideal.range,
+            weights: &view.record.spec.preference.weights,
+        };
+        let exploit = exploit(&input, self.context.params).ok_or(NotScored::NothingToCompare)?;
+        let switch_cost = self.cost(summary, breach_probability, change)?;
+        let hours_of_cost = switch_cost.map(|cost| cost.hours_of_cost);
+        let eig = Eig::NotComputed;
+        Ok(Rating {
+            sigma: self
+                .weights()
+                .weigh(exploit.j, eig, breach_probability, hours_of_cost),
+            exploit,
+            switch_cost,
+        })
+    }
+
+    fn weights(&self) -> SigmaWeights {
+        let slow = &self.snapshot.state.slow;
+        SigmaWeights {
+            explore_weight: slow.explore_weight,
+            slo_risk_weight: self.context.params.slo_risk_weight,
+            churn_price: slow.churn_price,
+        }
     }
 
     /// σ with its terms.
@@ -143,33 +194,24 @@ impl Scorer<'_> {
         &self,
         view: &JobView<'_>,
         forecast: &Forecast,
-        scope: ResidualScope<'_>,
+        limits: &PreparedLimits,
         change: Change<'_>,
     ) -> Result<SigmaTerms, NotScored> {
-        let input = TchebycheffInput {
-            predicted: &forecast.outcomes,
-            unbounded: &forecast.unbounded,
-            ideal: &view.ideal.ideal,
-            range: &view.ideal.range,
-            weights: &view.record.spec.preference.weights,
-        };
-        let params = self.context.params;
-        let exploit = exploit(&input, params).ok_or(NotScored::NothingToCompare)?;
-        let risk = self.risk(view, forecast, scope);
-        let cost = self.cost(forecast, &risk, change)?;
-        let slow = &self.snapshot.state.slow;
-        let weights = SigmaWeights {
-            explore_weight: slow.explore_weight,
-            slo_risk_weight: params.slo_risk_weight,
-            churn_price: slow.churn_price,
-        };
-        Ok(sigma(exploit, Eig::NotComputed, risk, cost, weights))
+        let risk = limits.risk(&forecast.summary.outcomes, self.context.params);
+        let rating = self.rate(view, &forecast.summary, risk.any, change)?;
+        Ok(sigma(
+            rating.exploit,
+            Eig::NotComputed,
+            risk,
+            rating.switch_cost,
+            self.weights(),
+        ))
     }
 
     fn cost(
         &self,
-        forecast: &Forecast,
-        risk: &SloRisk,
+        summary: &Summary,
+        breach_probability: f64,
         change: Change<'_>,
     ) -> Result<Option<SwitchCost>, NotScored> {
         let stopped = match change {
@@ -181,11 +223,11 @@ impl Scorer<'_> {
                     job_usd_per_hour: usd_per_hour,
                     usd_per_hour,
                     n_replicas: running.n_replicas,
-                    breach_probability: risk.any,
+                    breach_probability,
                 })
             }
         };
-        let Some(usd) = forecast.usd_per_hour else {
+        let Some(usd) = summary.usd_per_hour else {
             // A first placement without any price has no cost to weigh; a change must have one.
             return if stopped.is_none() {
                 Ok(None)
@@ -195,7 +237,7 @@ impl Scorer<'_> {
         };
         let input = SwitchCostInput {
             started_usd_per_hour: usd,
-            cold_start_seconds: forecast.cold_start_seconds,
+            cold_start_seconds: summary.cold_start_seconds,
             candidate_usd_per_hour: usd,
             stopped,
         };
@@ -215,9 +257,9 @@ impl Scorer<'_> {
                 .map(|(rank, p)| self.bands(&p.outcomes, ResidualScope::of(rank)))
                 .collect(),
             ranks: forecast.ranks.clone(),
-            outcomes: forecast.outcomes,
+            outcomes: forecast.summary.outcomes,
             sigma: terms.clone(),
-            usd_per_hour: forecast.stated_usd_per_hour,
+            usd_per_hour: forecast.summary.stated_usd_per_hour,
         }
     }
 

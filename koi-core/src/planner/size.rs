@@ -2,9 +2,10 @@
 //! hold at the shared load; for a batch, the fewest that finish in time. Spec §10.2.
 
 use super::forecast::{Forecast, JobView, NoForecast, Place, RankPlan, forecast};
-use super::scoring::{ResidualScope, Scorer};
+use super::scoring::Scorer;
 use crate::configuration::EngineShape;
 use crate::job::JobClass;
+use crate::score::PreparedLimits;
 use crate::variables::Outcome;
 
 /// Most replicas that sizing looks at; with more, one pool is the wrong answer.
@@ -36,8 +37,8 @@ pub struct SizeInput<'a> {
     pub place: Place<'a>,
     /// How.
     pub shape: EngineShape,
-    /// Mechanism that the rank would commit.
-    pub mechanism: Option<&'a str>,
+    /// The job's limits where its rank would stand.
+    pub limits: &'a PreparedLimits,
     /// Largest number of chains that the pool could ever hold.
     pub chains_max: u32,
 }
@@ -93,7 +94,7 @@ pub fn size(input: &SizeInput<'_>, scorer: &Scorer<'_>) -> Result<Sized, NoForec
 }
 
 fn is_idle(sized: &Sized) -> bool {
-    sized.forecast.peak_utilization.is_some_and(|u| u < IDLE)
+    sized.forecast.summary.peak_utilization.is_some_and(|u| u < IDLE)
 }
 
 /// Forecasts a fixed number of replicas.
@@ -116,7 +117,7 @@ impl Sizing<'_> {
             view,
             place,
             shape,
-            mechanism,
+            limits,
             ..
         } = *self.input;
         let rank = RankPlan {
@@ -125,24 +126,15 @@ impl Sizing<'_> {
             n_replicas,
         };
         let forecast = forecast(view, &[rank], true)?;
-        let gpu_type = place.key.environment.gpu_type.as_str();
-        let risk = self.scorer.risk(
-            view,
-            &forecast,
-            ResidualScope {
-                mechanism,
-                gpu_type,
-            },
-        );
         let params = self.scorer.context.params;
-        let has_headroom = forecast
-            .peak_utilization
-            .is_none_or(|u| u <= params.utilization_max);
-        let meets = has_headroom && risk.any <= view.record.spec.preference.tau;
+        let breach_probability = limits.any(&forecast.summary.outcomes, params);
+        let meets = self
+            .scorer
+            .meets(view, &forecast.summary, breach_probability);
         Ok(Sized {
             n_replicas,
             forecast,
-            breach_probability: risk.any,
+            breach_probability,
             meets,
         })
     }
@@ -152,15 +144,15 @@ impl Sizing<'_> {
         let n = f64::from(one.n_replicas);
         let wanted = match self.input.view.record.spec.class {
             JobClass::Online => {
-                let utilization = one.forecast.peak_utilization.unwrap_or(0.0);
+                let utilization = one.forecast.summary.peak_utilization.unwrap_or(0.0);
                 n * utilization / self.scorer.context.params.utilization_max
             }
             JobClass::Batch => {
                 let progress = self
                     .input
                     .view
-                    .progress_after(one.forecast.cold_start_seconds);
-                let rate = one.forecast.outcomes.get(Outcome::ThroughputTokensPerSec);
+                    .progress_after(one.forecast.summary.cold_start_seconds);
+                let rate = one.forecast.summary.outcomes.get(Outcome::ThroughputTokensPerSec);
                 match (progress, rate) {
                     (Some(p), Some(rate)) if p.seconds_left > 0.0 => {
                         n * p.tokens_left / (rate * p.seconds_left)

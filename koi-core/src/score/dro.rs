@@ -5,12 +5,15 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::params::{BreachBound, Params};
+use crate::params::Params;
 use crate::validation::residual::{outcome_floor, sample_std};
 use crate::variables::Outcome;
 
+mod prepared;
 #[cfg(test)]
 mod tests;
+
+pub use prepared::{PreparedLimit, PreparedLimits, ResidualSet};
 
 /// One objective's prediction with the residuals of similar predictions.
 #[derive(Debug, Clone, Copy)]
@@ -128,12 +131,8 @@ pub fn band(input: &DroInput<'_>, params: &Params) -> Band {
 /// White paper V1, Risk: Distributionally Robust Prediction
 #[must_use]
 pub fn breach_additive(input: &DroInput<'_>, limit: ObjectiveLimit, params: &Params) -> f64 {
-    let set = topped_up(input.residuals, input.radius, params.dro_residuals_min);
-    let crossed = set
-        .iter()
-        .filter(|r| distance_to_breach(input, limit, **r) < 0.0)
-        .count();
-    (crossed as f64 / set.len() as f64 + input.radius).min(1.0)
+    let set = ResidualSet::of(input.residuals, input.radius, params.dro_residuals_min);
+    set.additive(line(input, limit), limit.outcome.is_maximised())
 }
 
 /// The exact worst case over the Wasserstein-1 ball of radius ε σ̂ around the residuals.
@@ -146,35 +145,13 @@ pub fn breach_additive(input: &DroInput<'_>, limit: ObjectiveLimit, params: &Par
 /// Spec §7, DRO
 #[must_use]
 pub fn breach_wasserstein(input: &DroInput<'_>, limit: ObjectiveLimit, params: &Params) -> f64 {
-    let set = topped_up(input.residuals, input.radius, params.dro_residuals_min);
-    let n = set.len() as f64;
-    let mut distances: Vec<f64> = set
-        .iter()
-        .map(|r| distance_to_breach(input, limit, *r).max(0.0))
-        .collect();
-    distances.sort_by(f64::total_cmp);
-    let mut budget = n * input.radius * sample_std(&set).unwrap_or(0.0);
-    let mut carried = 0.0;
-    for distance in distances {
-        if distance > budget {
-            carried += budget / distance;
-            break;
-        }
-        budget -= distance;
-        carried += 1.0;
-    }
-    (carried / n).min(1.0)
+    let set = ResidualSet::of(input.residuals, input.radius, params.dro_residuals_min);
+    set.wasserstein(line(input, limit), limit.outcome.is_maximised())
 }
 
-/// How far, in residual units, a residual is from carrying ŷ to the limit; below 0 when it is
-/// past it.
-fn distance_to_breach(input: &DroInput<'_>, limit: ObjectiveLimit, residual: f64) -> f64 {
-    let line = (limit.limit - input.predicted) / input.unit;
-    if limit.outcome.is_maximised() {
-        residual - line
-    } else {
-        line - residual
-    }
+/// The residual that carries ŷ onto the limit.
+fn line(input: &DroInput<'_>, limit: ObjectiveLimit) -> f64 {
+    (limit.limit - input.predicted) / input.unit
 }
 
 /// The radius of the chance test, which falls as residuals accumulate; the band keeps ε.
@@ -229,26 +206,13 @@ pub struct SloRisk {
 /// The probability that a ladder breaks any of its limits, with radius ε.
 #[must_use]
 pub fn slo_risk(limits: &[LimitAtRisk<'_>], radius: f64, params: &Params) -> SloRisk {
+    let prepared = |l: &LimitAtRisk<'_>| PreparedLimit::of(l.limit, l.residuals, radius, params);
     let by_limit: Vec<(ObjectiveLimit, f64)> = limits
         .iter()
-        .map(|l| (l.limit, limit_risk(l, radius, params)))
+        .map(|l| (l.limit, prepared(l).breach(l.predicted, params)))
         .collect();
     SloRisk {
         any: union(by_limit.iter().map(|l| l.1)),
         by_limit,
-    }
-}
-
-fn limit_risk(at_risk: &LimitAtRisk<'_>, radius: f64, params: &Params) -> f64 {
-    let Some(predicted) = at_risk.predicted.filter(|y| y.is_finite()) else {
-        return 1.0;
-    };
-    let limit = at_risk.limit;
-    let n_finite = at_risk.residuals.iter().filter(|r| r.is_finite()).count();
-    let radius = chance_radius(radius, n_finite, params);
-    let input = DroInput::of(limit.outcome, predicted, at_risk.residuals, radius);
-    match params.breach_bound {
-        BreachBound::Wasserstein => breach_wasserstein(&input, limit, params),
-        BreachBound::Additive => breach_additive(&input, limit, params),
     }
 }

@@ -24,6 +24,20 @@ pub struct SigmaWeights {
     pub churn_price: f64,
 }
 
+impl SigmaWeights {
+    /// σ of its four terms; a change that costs nothing and a gain that was not computed add
+    /// nothing.
+    ///
+    /// # Formula
+    /// σ = J + β·EIG − γ·Pr − λ·SwitchCost
+    #[must_use]
+    pub fn weigh(&self, j: f64, eig: Eig, breach: f64, hours_of_cost: Option<f64>) -> f64 {
+        let explore = eig.value().map_or(0.0, |gain| self.explore_weight * gain);
+        let churn = hours_of_cost.map_or(0.0, |hours| self.churn_price * hours);
+        j + explore - self.slo_risk_weight * breach - churn
+    }
+}
+
 /// Every term of σ, so that it can be explained.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SigmaTerms {
@@ -56,12 +70,8 @@ pub fn sigma(
     switch_cost: Option<SwitchCost>,
     weights: SigmaWeights,
 ) -> SigmaTerms {
-    let explore = eig
-        .value()
-        .map_or(0.0, |gain| weights.explore_weight * gain);
-    let risk = weights.slo_risk_weight * slo_risk.any;
-    let churn = switch_cost.map_or(0.0, |cost| weights.churn_price * cost.hours_of_cost);
-    let sigma = exploit.j + explore - risk - churn;
+    let hours_of_cost = switch_cost.map(|cost| cost.hours_of_cost);
+    let sigma = weights.weigh(exploit.j, eig, slo_risk.any, hours_of_cost);
     SigmaTerms {
         exploit,
         eig,

@@ -57,23 +57,14 @@ pub fn exploit(input: &TchebycheffInput<'_>, params: &Params) -> Option<Exploit>
     for outcome in Outcome::ALL {
         gaps.set(outcome, gap(outcome, input, params));
     }
-    let weighted: Vec<(Outcome, f64, f64)> = gaps
-        .present()
-        .map(|(y, g)| (y, input.weights[y.index()], g))
-        .collect();
-    let total: f64 = weighted.iter().map(|(_, w, _)| w).sum();
+    let weight = |y: Outcome| input.weights.get(y.index()).copied().unwrap_or(0.0);
+    let total: f64 = gaps.present().map(|(y, _)| weight(y)).sum();
     if !(total > 0.0 && total.is_finite()) {
         return None;
     }
-    let products: Vec<(Outcome, f64)> = weighted
-        .iter()
-        .map(|(y, w, g)| (*y, w / total * g))
-        .collect();
-    let (limiting, worst) = products
-        .iter()
-        .copied()
-        .max_by(|(_, a), (_, b)| a.total_cmp(b))?;
-    let sum: f64 = products.iter().map(|(_, p)| p).sum();
+    let products = || gaps.present().map(|(y, g)| (y, weight(y) / total * g));
+    let (limiting, worst) = products().max_by(|(_, a), (_, b)| a.total_cmp(b))?;
+    let sum: f64 = products().map(|(_, p)| p).sum();
     let j = -(worst + params.tchebycheff_augmentation * sum);
     Some(Exploit { j, gaps, limiting })
 }

@@ -22,25 +22,35 @@ pub const TPOT_EDGES_SECONDS: [f64; 19] = [
 /// the lowest; the last finite edge when q lies beyond it.
 ///
 /// # Units
-/// Edges, the argument of `cdf` and the result are in seconds. `None` when `cdf` is not finite.
+/// Edges (ascending), the argument of `cdf` and the result are in seconds. `None` when `cdf`, which
+/// never falls, is not finite where it is asked.
 #[must_use]
 pub fn through_buckets(q: f64, edges: &[f64], cdf: impl Fn(f64) -> f64) -> Option<f64> {
+    // The cumulative share never falls, so the bucket is found by halving.
+    let (mut first, mut end) = (0, edges.len());
     let (mut lower, mut below) = (0.0, 0.0);
-    for &edge in edges {
+    let mut found = None;
+    while first < end {
+        let middle = first.midpoint(end);
+        let &edge = edges.get(middle)?;
         let share = cdf(edge);
         if !share.is_finite() {
             return None;
         }
         if share >= q {
-            let inside = share - below;
-            let position = if inside > 0.0 {
-                (q - below) / inside
-            } else {
-                1.0
-            };
-            return Some(lower + (edge - lower) * position);
+            (found, end) = (Some((edge, share)), middle);
+        } else {
+            (lower, below, first) = (edge, share, middle + 1);
         }
-        (lower, below) = (edge, share);
     }
-    edges.last().copied()
+    let Some((edge, share)) = found else {
+        return edges.last().copied();
+    };
+    let inside = share - below;
+    let position = if inside > 0.0 {
+        (q - below) / inside
+    } else {
+        1.0
+    };
+    Some(lower + (edge - lower) * position)
 }

@@ -13,6 +13,10 @@ use crate::job::LengthStats;
 
 /// Halvings when looking for a batch; 2⁻³² of the range is far below a request.
 const BISECTIONS: u32 = 32;
+/// Relative surplus of requests at which a batch counts as settled.
+const SETTLED: f64 = 1e-10;
+/// Live requests at which each takes its own time and hardly any of the others'.
+const NEARLY_IDLE: f64 = 1e-6;
 /// Share of the KV pool that a steady batch can use before growth causes preemptions.
 const USABLE_POOL_FRACTION: f64 = 0.95;
 /// z of the 95th percentile.
@@ -277,19 +281,42 @@ impl<'a> Machine<'a> {
             }
             Load::Open { rate_rps, .. } => rate_rps,
         };
-        let (mut low, mut high) = (0.0, envelope.live_max);
-        for _ in 0..BISECTIONS {
-            let middle = 0.5 * (low + high);
-            if self.at_live(traffic, middle).rate_rps < rate {
-                low = middle
-            } else {
-                high = middle
-            }
-        }
         Point {
             rate_rps: rate,
-            ..self.at_live(traffic, 0.5 * (low + high))
+            ..self.at_rate(traffic, envelope, rate)
         }
+    }
+
+    /// The steady state that finishes as many requests as arrive: the root of B − λ·R·T(B), by the
+    /// rule of Illinois. Residence hardly bends in B, so that few steps lead there.
+    fn at_rate(&self, traffic: &Traffic, envelope: &Envelope, rate: f64) -> Point {
+        let surplus = |point: &Point| point.live * (1.0 - rate / point.rate_rps);
+        let (mut low, mut high) = (0.0, envelope.live_max);
+        let nearly_idle = self.at_live(traffic, NEARLY_IDLE);
+        let mut at_low = -rate * NEARLY_IDLE / nearly_idle.rate_rps;
+        let mut at_high = surplus(&envelope.at_limit);
+        let mut side = 0_i8;
+        let mut point = envelope.at_limit;
+        for _ in 0..BISECTIONS {
+            let secant = (low * at_high - high * at_low) / (at_high - at_low);
+            let is_inside = secant > low && secant < high;
+            let middle = if is_inside { secant } else { 0.5 * (low + high) };
+            point = self.at_live(traffic, middle);
+            let here = surplus(&point);
+            if here.abs() <= SETTLED * middle {
+                break;
+            }
+            if here < 0.0 {
+                (low, at_low) = (middle, here);
+                at_high *= if side < 0 { 0.5 } else { 1.0 };
+                side = -1;
+            } else {
+                (high, at_high) = (middle, here);
+                at_low *= if side > 0 { 0.5 } else { 1.0 };
+                side = 1;
+            }
+        }
+        point
     }
 
     /// Seconds that a prompt of mean length takes of a replica that has more prompts waiting.

@@ -10,10 +10,10 @@ const CHAMPION_OBJECTIVES: usize = 4;
 
 /// Cost, TTFT, TPOT, throughput and spare capacity; smaller is better, absent counts as worst.
 fn cost_vector(option: &LadderOption) -> [f64; 5] {
-    let y = &option.forecast.outcomes;
+    let y = &option.forecast.summary.outcomes;
     let worst = f64::INFINITY;
     let cost = option
-        .forecast
+        .forecast.summary
         .usd_per_hour
         .or(y.get(Outcome::CostPerToken))
         .unwrap_or(worst);
