@@ -12,6 +12,7 @@ pub mod scoring;
 pub mod select;
 pub mod size;
 pub mod slots;
+pub mod space;
 pub mod standing;
 pub mod workload;
 

@@ -41,7 +41,7 @@ pub use cold_start::cold_start_seconds;
 pub use engine_generation::EngineGeneration;
 pub use latency::{LatencyShape, Spread};
 pub use memory::MemoryBreakdown;
-pub use outcomes::{BatchProgress, batch_slo_margin, online_slo_margin, roll_up};
+pub use outcomes::{BatchProgress, batch_slo_margin, cost_per_token, online_slo_margin, roll_up};
 pub use roofline::{EngineProfile, roofline_step_ms};
 
 use crate::catalog::GpuType;

@@ -42,7 +42,8 @@ fn key_figures(option: &LadderOption) -> String {
             .map(|v| format!("{} {v:.digits$} {}", outcome.name(), outcome.unit()))
     };
     let usd = option
-        .forecast.summary
+        .forecast
+        .summary
         .usd_per_hour
         .map(|usd| format!("{usd:.2} USD/h"));
     let risk = format!("breach probability {:.3}", option.terms.slo_risk.any);

@@ -14,7 +14,7 @@ use crate::snapshot::Snapshot;
 use crate::store::JobRecord;
 use crate::surrogate::{
     Answer, BatchProgress, Demand, Deployment, MemoryBreakdown, Prediction, cold_start_seconds,
-    predict, roll_up,
+    cost_per_token, predict, roll_up,
 };
 use crate::variables::{Outcome, OutcomeValues};
 
@@ -170,6 +170,22 @@ pub struct Summary {
     pub cold_start_seconds: f64,
 }
 
+impl Summary {
+    /// The same ladder of one rank at another place with the same device: only prices differ.
+    #[must_use]
+    pub fn priced(mut self, rank: &RankPlan<'_>) -> Self {
+        let ranks = std::slice::from_ref(rank);
+        self.usd_per_hour = price(ranks, |p| p.usd_per_hour);
+        self.stated_usd_per_hour = price(ranks, |p| p.stated_usd_per_hour);
+        let replica_usd = replica_usd_per_hour(rank);
+        let usd = replica_usd.map(|usd| usd * f64::from(rank.n_replicas));
+        let throughput = self.outcomes.get(Outcome::ThroughputTokensPerSec);
+        let cost = cost_per_token(usd, throughput);
+        self.outcomes.set(Outcome::CostPerToken, cost);
+        self
+    }
+}
+
 /// What a ladder would do.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Forecast {
@@ -240,11 +256,7 @@ pub fn forecast_rank(
 
 /// The summary of a new ladder of one rank whose prediction is known.
 #[must_use]
-pub fn summarize_rank(
-    view: &JobView<'_>,
-    rank: &RankPlan<'_>,
-    prediction: &Prediction,
-) -> Summary {
+pub fn summarize_rank(view: &JobView<'_>, rank: &RankPlan<'_>, prediction: &Prediction) -> Summary {
     let ranks = std::slice::from_ref(rank);
     summary(view, ranks, &[weigh((prediction, rank))], true)
 }
@@ -287,19 +299,23 @@ fn price(ranks: &[RankPlan<'_>], of: fn(&Place<'_>) -> Option<f64>) -> Option<f6
     })
 }
 
+fn replica_usd_per_hour(rank: &RankPlan<'_>) -> Option<f64> {
+    let gpus = f64::from(rank.shape.gpus());
+    rank.place.usd_per_hour.map(|usd| usd * gpus)
+}
+
 fn predict_rank(
     view: &JobView<'_>,
     rank: &RankPlan<'_>,
     rate: f64,
 ) -> Result<Prediction, NoForecast> {
     let spec = &view.record.spec;
-    let gpus = f64::from(rank.shape.gpus());
     let deployment = Deployment {
         model: &spec.model.facts,
         gpu: rank.place.gpu,
         shape: rank.shape,
         n_replicas: rank.n_replicas,
-        price_usd_per_hour_per_replica: rank.place.usd_per_hour.map(|usd| usd * gpus),
+        price_usd_per_hour_per_replica: replica_usd_per_hour(rank),
     };
     let demand = Demand {
         workload: &view.workload,

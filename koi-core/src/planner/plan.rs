@@ -165,7 +165,8 @@ fn ladder_action(
         kind,
         promise: Some(scorer.promise(&option.ladder, &option.forecast, &option.terms)),
         target_tps: option
-            .forecast.summary
+            .forecast
+            .summary
             .outcomes
             .get(Outcome::ThroughputTokensPerSec),
         mechanism_id: option

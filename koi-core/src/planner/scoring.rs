@@ -127,12 +127,7 @@ impl Scorer<'_> {
         let at_risk = |limit: &crate::score::ObjectiveLimit| LimitAtRisk {
             limit: *limit,
             predicted: None,
-            residuals: experience.residuals(
-                scope.mechanism,
-                scope.gpu_type,
-                limit.outcome,
-                params,
-            ),
+            residuals: experience.residuals(scope.mechanism, scope.gpu_type, limit.outcome, params),
         };
         let limits: Vec<LimitAtRisk<'_>> = view.limits.iter().map(at_risk).collect();
         PreparedLimits::of(&limits, self.snapshot.state.slow.dro_radius, params)

@@ -94,7 +94,11 @@ pub fn size(input: &SizeInput<'_>, scorer: &Scorer<'_>) -> Result<Sized, NoForec
 }
 
 fn is_idle(sized: &Sized) -> bool {
-    sized.forecast.summary.peak_utilization.is_some_and(|u| u < IDLE)
+    sized
+        .forecast
+        .summary
+        .peak_utilization
+        .is_some_and(|u| u < IDLE)
 }
 
 /// Forecasts a fixed number of replicas.
@@ -152,7 +156,11 @@ impl Sizing<'_> {
                     .input
                     .view
                     .progress_after(one.forecast.summary.cold_start_seconds);
-                let rate = one.forecast.summary.outcomes.get(Outcome::ThroughputTokensPerSec);
+                let rate = one
+                    .forecast
+                    .summary
+                    .outcomes
+                    .get(Outcome::ThroughputTokensPerSec);
                 match (progress, rate) {
                     (Some(p), Some(rate)) if p.seconds_left > 0.0 => {
                         n * p.tokens_left / (rate * p.seconds_left)

@@ -300,7 +300,11 @@ impl<'a> Machine<'a> {
         for _ in 0..BISECTIONS {
             let secant = (low * at_high - high * at_low) / (at_high - at_low);
             let is_inside = secant > low && secant < high;
-            let middle = if is_inside { secant } else { 0.5 * (low + high) };
+            let middle = if is_inside {
+                secant
+            } else {
+                0.5 * (low + high)
+            };
             point = self.at_live(traffic, middle);
             let here = surplus(&point);
             if here.abs() <= SETTLED * middle {

@@ -105,7 +105,8 @@ pub fn roll_up(
 ///
 /// # Formula
 /// price / (3600 · throughput)
-fn cost_per_token(price_usd_per_hour: Option<f64>, throughput: Option<f64>) -> Option<f64> {
+#[must_use]
+pub fn cost_per_token(price_usd_per_hour: Option<f64>, throughput: Option<f64>) -> Option<f64> {
     Some(price_usd_per_hour? / (SECONDS_PER_HOUR * throughput?))
 }
 

@@ -13,7 +13,8 @@ fn cost_vector(option: &LadderOption) -> [f64; 5] {
     let y = &option.forecast.summary.outcomes;
     let worst = f64::INFINITY;
     let cost = option
-        .forecast.summary
+        .forecast
+        .summary
         .usd_per_hour
         .or(y.get(Outcome::CostPerToken))
         .unwrap_or(worst);

@@ -116,11 +116,7 @@ impl Search<'_> {
     }
 
     /// The right size, and beside it the largest that is free now when the right one is not.
-    fn sized(
-        &self,
-        shape: EngineShape,
-        limits: &PreparedLimits,
-    ) -> Result<Vec<Sized>, NoForecast> {
+    fn sized(&self, shape: EngineShape, limits: &PreparedLimits) -> Result<Vec<Sized>, NoForecast> {
         let (_, pool) = self.pool;
         let input = SizeInput {
             view: self.view,

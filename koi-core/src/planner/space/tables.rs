@@ -6,14 +6,15 @@
 //! looked up in full. Spec §5, §10.1.
 
 use super::axes::{AXES, Axes, Knob, VARIABLES, axis_of};
-use crate::causal::scope::ScopeMatch;
-use crate::causal::{BeliefKey, FeatureValues, Mechanism, MechanismStatus, Scope};
+use crate::causal::{BeliefKey, FeatureValues, Mechanism, MechanismStatus, Scope, ScopeMatch};
 use crate::configuration::{Configuration, EngineShape};
+use crate::environment::{Environment, Market};
 use crate::ladder::Rank;
 use crate::planner::forecast::JobView;
 use crate::planner::pools::PoolKey;
 use crate::planner::scoring::Scorer;
 use crate::tick::judge::features;
+use crate::violation::FieldViolation;
 
 /// Longest chain of variables that apply only beside each other.
 const DEPTH_MAX: u32 = 8;
@@ -73,6 +74,7 @@ impl<'a> Tables<'a> {
             Configuration::from_shape_in(scorer.context.catalog, shape, engine)
         };
         for (axis, knobs) in axes.values().into_iter().enumerate() {
+            let mut legal = Vec::with_capacity(knobs.len());
             for knob in knobs {
                 let mut shape = base;
                 knob.apply(&mut shape);
@@ -80,13 +82,13 @@ impl<'a> Tables<'a> {
                     Ok(configuration) => {
                         let values = features(view.record, &anywhere(configuration));
                         let mechanisms = tables.mask(scorer, 1 << axis, &values);
-                        let value = Value { knob, mechanisms };
-                        tables.axes.iter_mut().skip(axis).take(1).for_each(|values| values.push(value));
+                        legal.push(Value { knob, mechanisms });
                     }
-                    Err(violations) => tables.refused.extend(
-                        violations.iter().map(|v| format!("{} {}", v.field, v.message)),
-                    ),
+                    Err(violations) => tables.refused.extend(violations.iter().map(line)),
                 }
+            }
+            if let Some(slot) = tables.axes.get_mut(axis) {
+                *slot = legal;
             }
         }
         tables.configuration = settings(&base).ok();
@@ -130,10 +132,20 @@ impl<'a> Tables<'a> {
     }
 }
 
+fn line(violation: &FieldViolation) -> String {
+    format!("{} {}", violation.field, violation.message)
+}
+
 /// A rank about which nothing but its settings is known.
 fn anywhere(configuration: Configuration) -> Rank {
     Rank {
-        environment: crate::environment::Environment::default(),
+        environment: Environment {
+            market: Market::Reserved,
+            cloud: String::new(),
+            region: String::new(),
+            zone: String::new(),
+            gpu_type: String::new(),
+        },
         instance_type: String::new(),
         configuration,
         n_replicas: 1,
@@ -148,7 +160,12 @@ fn by_confidence<'a>(scorer: &Scorer<'a>) -> Vec<&'a Mechanism> {
         belief.map_or(0.0, |b| b.mean())
     };
     let is_active = |m: &&Mechanism| m.status == MechanismStatus::Active;
-    let mut active: Vec<_> = scorer.context.causal.mechanisms().filter(is_active).collect();
+    let mut active: Vec<_> = scorer
+        .context
+        .causal
+        .mechanisms()
+        .filter(is_active)
+        .collect();
     active.sort_by(|a, b| {
         let by_confidence = confidence(b).total_cmp(&confidence(a));
         by_confidence.then_with(|| a.id.cmp(&b.id))

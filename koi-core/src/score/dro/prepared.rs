@@ -147,7 +147,8 @@ impl PreparedLimits {
     /// The limits, in the order given.
     #[must_use]
     pub fn of(limits: &[LimitAtRisk<'_>], radius: f64, params: &Params) -> Self {
-        let prepared = |l: &LimitAtRisk<'_>| PreparedLimit::of(l.limit, l.residuals, radius, params);
+        let prepared =
+            |l: &LimitAtRisk<'_>| PreparedLimit::of(l.limit, l.residuals, radius, params);
         Self(limits.iter().map(prepared).collect())
     }
 
