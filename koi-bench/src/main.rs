@@ -6,6 +6,7 @@
 mod agreement;
 mod allocations;
 mod cluster;
+mod floor;
 mod idle;
 mod kills;
 mod koi;
@@ -14,6 +15,7 @@ mod plan;
 mod predict;
 mod report;
 mod slo;
+mod space;
 mod statistics;
 mod surrogate;
 mod truth;
@@ -82,6 +84,9 @@ enum Bench {
     /// Time of one prediction beside the bare machine.
     #[command(after_help = "Example:\n  koi bench predict --candidates 2000 --check")]
     Predict(predict::PredictArgs),
+    /// A wide search for one job: every candidate predicted, checked and scored.
+    #[command(after_help = "Example:\n  koi bench space --candidates 100000 --threads 2 --check")]
+    Space(space::SpaceArgs),
     /// Memory and processor time of a running cluster at rest.
     #[command(after_help = "Example:\n  koi bench idle --data-dir /tmp/koi --seconds 120")]
     Idle(idle::IdleArgs),
@@ -102,6 +107,7 @@ enum Bench {
 const LIST: &str = "\
 truth      the uncorrected surrogate against the simulated engine's truth, per environment
 predict    time of one prediction beside the bare machine
+space      a wide search for one job: every candidate predicted, checked and scored
 plan       time and memory of planning and checking a plan
 parse      reading an engine's metrics page, against the bare machine and another parser
 idle       memory and processor time of a running cluster at rest
@@ -151,6 +157,7 @@ fn measure(bench: &Bench, global: &Global) -> anyhow::Result<Option<Report>> {
         Bench::Plan(args) => plan::run(args, global)?,
         Bench::Parse(args) => parse::run(args, global)?,
         Bench::Predict(args) => predict::run(args, global)?,
+        Bench::Space(args) => space::run(args, global)?,
         Bench::Idle(args) => idle::run(args, global)?,
         Bench::Agreement(args) => agreement::run(args, global)?,
         Bench::Slo(args) => slo::run(args, global)?,

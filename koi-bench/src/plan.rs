@@ -3,7 +3,7 @@
 //! Two rounds per cluster: *cold*, when every job waits, and *standing*, when the cold plan runs and
 //! is looked at again, which is what nearly every tick does. Nothing is cached between runs.
 
-mod world;
+pub(crate) mod world;
 
 use std::time::Instant;
 

@@ -1,12 +1,11 @@
 //! `koi bench predict`: one prediction with every V, Y and interval, beside the bare machine, and the
 //! time from a cold process to its first answer.
 //!
-//! Floor F2 is the arithmetic of a table-and-queue predictor and nothing around it: three steps of
-//! twelve operators looked up in log-bilinear tables, and a load-dependent queue of 704 states. Both
-//! run in turn in one process. Not accuracy: that is `koi bench surrogate`.
+//! Floor F2 is the arithmetic of a table-and-queue predictor and nothing around it
+//! ([`crate::floor`]). Both run in turn in one process. Not accuracy: that is `koi bench surrogate`;
+//! not a whole search: that is `koi bench space`.
 
 mod candidates;
-mod floor;
 
 use std::hint::black_box;
 use std::path::PathBuf;
@@ -23,10 +22,10 @@ use serde::Serialize;
 
 use crate::Global;
 use crate::allocations::counted;
+use crate::floor::Floor;
 use crate::report::{Bound, Report, Table, number};
 use crate::statistics::{median, quantile};
 use candidates::Candidate;
-use floor::Floor;
 
 const MAX_MEDIAN_RATIO: f64 = 8.0;
 const MAX_P99_RATIO: f64 = 16.0;
@@ -60,7 +59,7 @@ pub(crate) fn run(args: &PredictArgs, global: &Global) -> anyhow::Result<Report>
     let mut times: [Vec<f64>; 3] = Default::default();
     for round in 0..=args.rounds {
         let measured = [
-            timed(candidates.len(), |i| floor.candidate(i as u64)),
+            timed(candidates.len(), |i| floor.predict(i as u64)),
             timed(candidates.len(), |i| analytic(&candidates[i])),
             timed(candidates.len(), |i| stacked(&candidates[i])),
         ];

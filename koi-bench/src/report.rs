@@ -41,6 +41,15 @@ impl Bound {
         }
     }
 
+    /// A number that may not fall below another.
+    pub(crate) fn at_least(what: String, measured: Option<f64>, limit: f64, unit: &str) -> Self {
+        Self {
+            bound: format!("≥ {limit} {unit}").trim_end().to_owned(),
+            met: measured.map(|m| m >= limit),
+            ..Self::at_most(what, measured, limit, unit)
+        }
+    }
+
     /// A number that must lie between two others.
     pub(crate) fn within(what: String, measured: Option<f64>, (low, high): (f64, f64)) -> Self {
         Self {

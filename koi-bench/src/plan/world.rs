@@ -44,7 +44,7 @@ const HOSTS: [(&str, u32, f64); 6] = [
 ];
 
 /// A cluster of waiting jobs.
-pub(super) fn snapshot(n_jobs: u32, n_hosts: u32, seed: u64) -> anyhow::Result<Snapshot> {
+pub(crate) fn snapshot(n_jobs: u32, n_hosts: u32, seed: u64) -> anyhow::Result<Snapshot> {
     let mut state = ServerState {
         slow: SlowState::initial(&Params::default()),
         ..ServerState::default()
@@ -75,13 +75,22 @@ pub(super) fn snapshot(n_jobs: u32, n_hosts: u32, seed: u64) -> anyhow::Result<S
 }
 
 fn host(index: u32) -> anyhow::Result<HostRecord> {
-    let (environment, n_gpus, usd_per_hour) = HOSTS[index as usize % HOSTS.len()];
+    host_of(
+        &format!("host-{index}"),
+        HOSTS[index as usize % HOSTS.len()],
+    )
+}
+
+/// A host by name: environment, devices and USD per hour.
+pub(crate) fn host_of(
+    name: &str,
+    (environment, n_gpus, usd_per_hour): (&str, u32, f64),
+) -> anyhow::Result<HostRecord> {
     let environment: Environment = environment.parse().map_err(|e| anyhow!("{e}"))?;
     let catalog = Catalog::embedded();
     let gpu = catalog
         .gpu_type(&environment.gpu_type)
         .ok_or_else(|| anyhow!("the catalog has no {}", environment.gpu_type))?;
-    let name = format!("host-{index}");
     let host: HostId = name.parse().map_err(|e| anyhow!("{e}"))?;
     let gpus = (0..n_gpus).map(|i| GpuFacts {
         uuid: format!("GPU-{name}-{i}"),
