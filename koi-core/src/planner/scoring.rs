@@ -119,18 +119,33 @@ impl Scorer<'_> {
             .map(|(_, id)| id)
     }
 
-    /// The job's limits with the residuals that speak about a ladder of this scope.
+    /// The residuals that speak about a ladder of this scope, by limit of the job.
+    #[must_use]
+    pub fn residuals(&self, view: &JobView<'_>, scope: ResidualScope<'_>) -> Vec<&[f64]> {
+        let of = |outcome| {
+            self.snapshot.experience.residuals(
+                scope.mechanism,
+                scope.gpu_type,
+                outcome,
+                self.context.params,
+            )
+        };
+        view.limits.iter().map(|limit| of(limit.outcome)).collect()
+    }
+
+    /// The job's limits with those residuals made ready.
     #[must_use]
     pub fn limits(&self, view: &JobView<'_>, scope: ResidualScope<'_>) -> PreparedLimits {
-        let experience = &self.snapshot.experience;
-        let params = self.context.params;
-        let at_risk = |limit: &crate::score::ObjectiveLimit| LimitAtRisk {
+        let sets = self.residuals(view, scope);
+        let pairs = view.limits.iter().zip(sets);
+        let at_risk = pairs.map(|(limit, residuals)| LimitAtRisk {
             limit: *limit,
             predicted: None,
-            residuals: experience.residuals(scope.mechanism, scope.gpu_type, limit.outcome, params),
-        };
-        let limits: Vec<LimitAtRisk<'_>> = view.limits.iter().map(at_risk).collect();
-        PreparedLimits::of(&limits, self.snapshot.state.slow.dro_radius, params)
+            residuals,
+        });
+        let limits: Vec<LimitAtRisk<'_>> = at_risk.collect();
+        let radius = self.snapshot.state.slow.dro_radius;
+        PreparedLimits::of(&limits, radius, self.context.params)
     }
 
     /// Headroom at peak and breach probability are both as wanted.

@@ -260,21 +260,27 @@ impl<'a> Space<'a> {
                 Knob::Batch(..) | Knob::MemoryShare(_) | Knob::PrefixCaching(_) => true,
             });
         }
-        let mut limits: Vec<PreparedLimits> = Vec::new();
         let nobody = std::iter::once(None);
         let speakers = self.mechanisms.iter().copied().map(Some).chain(nobody);
+        let mut sets: Vec<Vec<&[f64]>> = Vec::new();
+        let mut limits: Vec<PreparedLimits> = Vec::new();
         let mut limits_of = Vec::with_capacity(self.mechanisms.len() + 1);
         for mechanism in speakers {
             let scope = ResidualScope {
                 mechanism,
                 gpu_type: &gpu.id,
             };
-            let prepared = self.scorer.limits(self.view, scope);
-            let known = limits.iter().position(|l| *l == prepared);
-            limits_of.push(known.unwrap_or_else(|| {
-                limits.push(prepared);
-                limits.len() - 1
-            }));
+            // Most mechanisms have no residuals of their own and share those of the device type.
+            let set = self.scorer.residuals(self.view, scope);
+            let is_same = |known: &Vec<&[f64]>| {
+                let mut pairs = known.iter().zip(&set);
+                pairs.all(|(a, b)| std::ptr::eq(*a, *b))
+            };
+            limits_of.push(sets.iter().position(is_same).unwrap_or(sets.len()));
+            if limits_of.last() == Some(&sets.len()) {
+                limits.push(self.scorer.limits(self.view, scope));
+                sets.push(set);
+            }
         }
         Kind {
             gpu,
