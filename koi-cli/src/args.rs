@@ -309,6 +309,11 @@ pub struct UpArgs {
 /// # Errors
 /// What would be right.
 pub fn parse_span(text: &str) -> Result<Duration, String> {
+    parse_span_within(text, Duration::from_secs(86_400), "24h")
+}
+
+/// A time from one second to `max`, which reads `shown`.
+fn parse_span_within(text: &str, max: Duration, shown: &str) -> Result<Duration, String> {
     let bad = || {
         format!(
             "write a time such as 30s, 5m or 1h, got {:?}",
@@ -327,8 +332,8 @@ pub fn parse_span(text: &str) -> Result<Duration, String> {
         .ok()
         .and_then(|n| n.checked_mul(factor))
         .ok_or_else(bad)?;
-    if !(1..=86_400).contains(&seconds) {
-        return Err("must be from 1s to 24h".to_owned());
+    if !(1..=max.as_secs()).contains(&seconds) {
+        return Err(format!("must be from 1s to {shown}"));
     }
     Ok(Duration::from_secs(seconds))
 }

@@ -58,17 +58,23 @@ pub fn write_whole(path: &Path, bytes: &[u8], mode: u32) -> anyhow::Result<()> {
     let mut beside = path.as_os_str().to_owned();
     beside.push(format!(".{}.tmp", std::process::id()));
     let beside = Path::new(&beside);
+    let written = write_beside(beside, bytes, mode).and_then(|()| std::fs::rename(beside, path));
+    if written.is_err() {
+        // A full disk is not filled further with halves; what fails is said below.
+        std::fs::remove_file(beside).ok();
+    }
+    written.with_context(context)
+}
+
+fn write_beside(beside: &Path, bytes: &[u8], mode: u32) -> std::io::Result<()> {
     let mut file = std::fs::OpenOptions::new()
         .write(true)
         .create(true)
         .truncate(true)
         .mode(mode)
-        .open(beside)
-        .with_context(context)?;
-    file.set_permissions(std::fs::Permissions::from_mode(mode))
-        .with_context(context)?;
-    file.write_all(bytes).with_context(context)?;
-    std::fs::rename(beside, path).with_context(context)
+        .open(beside)?;
+    file.set_permissions(std::fs::Permissions::from_mode(mode))?;
+    file.write_all(bytes)
 }
 
 /// The token in a file: one line of printable characters.

@@ -4,17 +4,13 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
-use super::parse_span;
+use super::parse_span_within;
 
 /// Longest time over which the server measures.
 const MAX_OVER: Duration = Duration::from_secs(20 * 60);
 
 fn parse_over(text: &str) -> Result<Duration, String> {
-    let over = parse_span(text)?;
-    if over > MAX_OVER {
-        return Err("must be from 1s to 20m".to_owned());
-    }
-    Ok(over)
+    parse_span_within(text, MAX_OVER, "20m")
 }
 
 /// Options of `koi inspect`.

@@ -65,7 +65,12 @@ pub(super) async fn run_now(context: &Context) -> anyhow::Result<()> {
         .client
         .answer(context.client.ticks().run_tick(request).await)?;
     let tick = reply.tick.unwrap_or_default();
-    emit(context.format, &tick, || table(std::slice::from_ref(&tick)))
+    emit(context.format, &tick, || table(std::slice::from_ref(&tick)))?;
+    if tick.failure.is_empty() {
+        return Ok(());
+    }
+    let message = format!("the tick changed nothing: {}", tick.failure);
+    Err(Failure::new(ExitCode::Failed, message).into())
 }
 
 pub(super) async fn inspect(context: &Context, id: &str) -> anyhow::Result<()> {

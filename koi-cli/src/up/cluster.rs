@@ -30,8 +30,6 @@ pub(super) struct Cluster {
     pub(super) events: Events,
     /// Set when nothing is to be restarted any more.
     pub(super) stopping: CancellationToken,
-    /// What a killed supervisor left behind.
-    pub(super) leftover: Option<UpState>,
     state: Mutex<UpState>,
     exits: Mutex<BTreeMap<String, u32>>,
     tasks: Mutex<JoinSet<()>>,
@@ -63,13 +61,15 @@ impl Cluster {
             server: String::new(),
             stage: "starting".to_owned(),
             is_started: false,
+            earlier: leftover.map(Box::new),
         };
+        // Nothing starts that nobody could find again; from here on an earlier run is in this note.
+        state.write(&data)?;
         Ok(Self {
             data,
             id,
             events: Events::default(),
             stopping: CancellationToken::new(),
-            leftover,
             state: Mutex::new(state),
             exits: Mutex::new(BTreeMap::new()),
             tasks: Mutex::new(JoinSet::new()),
@@ -145,20 +145,32 @@ impl Cluster {
     }
 }
 
+/// Makes the folder, for its owner alone. Of a folder that is there no right is taken away.
+///
 /// Root's private Postgres runs as another user, who must be able to pass through.
 fn make_data_dir(path: &Path) -> anyhow::Result<()> {
-    let mode = if rustix::process::geteuid().is_root() {
-        0o711
+    let passable = if rustix::process::geteuid().is_root() {
+        0o011
     } else {
-        0o700
+        0
     };
     let context = || format!("make the data directory {}", path.display());
+    let is_new = !path.exists();
     std::fs::DirBuilder::new()
         .recursive(true)
-        .mode(mode)
+        .mode(0o700 | passable)
         .create(path)
         .with_context(context)?;
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).with_context(context)
+    let mode = std::fs::metadata(path).with_context(context)?.permissions();
+    let wanted = if is_new {
+        0o700 | passable
+    } else {
+        mode.mode() & 0o7777 | passable
+    };
+    if mode.mode() & 0o7777 == wanted {
+        return Ok(());
+    }
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(wanted)).with_context(context)
 }
 
 /// The lock of a data directory.
@@ -202,12 +214,27 @@ mod tests {
             "{failure}"
         );
         drop(first);
-        assert!(
-            Cluster::open(DataDir::resolve(Some(&dir)))
-                .unwrap()
-                .leftover
-                .is_some()
+        let second = Cluster::open(DataDir::resolve(Some(&dir))).unwrap();
+        drop(second);
+        let third = Cluster::open(DataDir::resolve(Some(&dir))).unwrap();
+        let noted = UpState::read(&third.data).unwrap().unwrap();
+        assert_eq!(
+            noted.chain().count(),
+            3,
+            "what killed supervisors left stays noted: {noted:?}"
         );
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+
+    #[test]
+    fn no_right_is_taken_from_a_folder_that_was_there() {
+        let dir = std::env::temp_dir().join(format!("koi-mode-{}", std::process::id()));
+        make_data_dir(&dir).unwrap();
+        let mode = |dir: &Path| std::fs::metadata(dir).unwrap().permissions().mode() & 0o7777;
+        assert_eq!(mode(&dir) & 0o766, 0o700);
+        std::fs::set_permissions(&dir, std::fs::Permissions::from_mode(0o1777)).unwrap();
+        make_data_dir(&dir).unwrap();
+        assert_eq!(mode(&dir), 0o1777);
         std::fs::remove_dir_all(&dir).unwrap();
     }
 }

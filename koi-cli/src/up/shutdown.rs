@@ -50,7 +50,10 @@ pub(super) async fn from_outside(data: &DataDir, state: &UpState) -> anyhow::Res
             .await
             .is_empty()
         {
-            let left = sweep(&state.cluster_id, &say).await;
+            let mut left = vec![];
+            for state in state.chain() {
+                left.extend(sweep(&state.cluster_id, &say).await);
+            }
             return finish(data, &left);
         }
         say("the supervisor does not end; going on without it");
@@ -86,8 +89,17 @@ fn finish(data: &DataDir, left: &[Process]) -> anyhow::Result<()> {
     .into())
 }
 
-/// Stops what a state names, in order; returns what could not be stopped.
+/// Stops what a state and the earlier ones in it name; returns what could not be stopped.
 pub(super) async fn stop_all(data: &DataDir, state: &UpState, say: &dyn Fn(&str)) -> Vec<Process> {
+    let mut left = vec![];
+    for state in state.chain() {
+        left.extend(stop_one(data, state, say).await);
+    }
+    left
+}
+
+/// Stops what one supervisor started, in order.
+async fn stop_one(data: &DataDir, state: &UpState, say: &dyn Fn(&str)) -> Vec<Process> {
     stop_role(state, Role::Load, Duration::from_secs(5), say).await;
     stop_role(state, Role::Agent, Duration::from_secs(10), say).await;
     stop_engines(data, state, say).await;
@@ -243,6 +255,7 @@ mod tests {
             server: String::new(),
             stage: String::new(),
             is_started: true,
+            earlier: None,
         };
         state.write(&data).unwrap();
         // Let both become `sleep`, whose environment can be read.

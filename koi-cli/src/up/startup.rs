@@ -90,8 +90,8 @@ pub(super) async fn run(cluster: Arc<Cluster>, plan: &Plan, args: &UpArgs) -> an
     };
     let programs = programs().await?;
     steps.done("binaries of one build");
-    if let Some(leftover) = &cluster.leftover {
-        clear(&cluster, leftover).await?;
+    if let Some(earlier) = cluster.state().earlier {
+        clear(&cluster, &earlier).await?;
     }
     let written = write_files(&cluster, plan, args)?;
     steps.done(&format!(
@@ -187,6 +187,7 @@ async fn clear(cluster: &Cluster, leftover: &UpState) -> anyhow::Result<()> {
         .say("a supervisor was killed here; stopping what it left");
     let left = shutdown::stop_all(&cluster.data, leftover, &|line| cluster.events.say(line)).await;
     if left.is_empty() {
+        cluster.update(|state| state.earlier = None);
         return Ok(());
     }
     let pids: Vec<String> = left.iter().map(|p| p.pid.to_string()).collect();

@@ -48,6 +48,9 @@ pub(super) struct UpState {
     pub(super) stage: String,
     /// True when the start is over.
     pub(super) is_started: bool,
+    /// What an earlier, killed supervisor left and nobody has proven gone yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) earlier: Option<Box<UpState>>,
 }
 
 impl UpState {
@@ -80,6 +83,11 @@ impl UpState {
             Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(e.into()),
             Ok(()) | Err(_) => Ok(()),
         }
+    }
+
+    /// This state and what it knows of earlier ones, the newest first.
+    pub(super) fn chain(&self) -> impl Iterator<Item = &Self> {
+        std::iter::successors(Some(self), |state| state.earlier.as_deref())
     }
 
     /// Children of a role.
@@ -118,6 +126,7 @@ mod tests {
             server: "http://127.0.0.1:1".into(),
             stage: "jobs".into(),
             is_started: false,
+            earlier: None,
         };
         state.write(&data).unwrap();
         assert_eq!(UpState::read(&data).unwrap(), Some(state.clone()));

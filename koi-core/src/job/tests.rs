@@ -164,6 +164,16 @@ fn wrong_types_and_units_are_named() {
         "slo",
         "must be a mapping",
     );
+    for id in [
+        "01939b6e-8f2a-7c3d-9e4f-5a6b7c8d9e0f",
+        "01939b6e8f2a7c3d9e4f5a6b7c8d9e0f",
+    ] {
+        check_one(
+            &with(online(), "/name", json!(id)),
+            "name",
+            "like a job's id",
+        );
+    }
     check_one(
         &with(online(), "/priority", json!(1.5)),
         "priority",

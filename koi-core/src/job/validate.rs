@@ -34,6 +34,12 @@ impl JobDraft {
     pub fn validate(&self, now: UtcMicros) -> Result<JobSpec, Vec<FieldViolation>> {
         let mut bad = Violations::default();
         let name = slug("name", self.name.as_deref(), None, &mut bad);
+        if self.name.as_deref().is_some_and(is_like_an_id) {
+            bad.add(
+                "name",
+                "looks like a job's id, and ids go before names; choose another",
+            );
+        }
         let tenant = slug("tenant", self.tenant.as_deref(), Some("default"), &mut bad);
         let class = class(self.class.as_deref(), &mut bad);
         let engine = engine(self.engine.as_deref(), &mut bad);
@@ -101,6 +107,11 @@ fn slug<T: FromStr<Err = NotASlug>>(
     text.parse()
         .map_err(|e: NotASlug| bad.add(field, e.to_string()))
         .ok()
+}
+
+/// Commands take a name or an id, so that no name may be one.
+fn is_like_an_id(name: &str) -> bool {
+    uuid::Uuid::parse_str(name).is_ok()
 }
 
 /// The member that `text` names, or a problem with the nearest valid name.

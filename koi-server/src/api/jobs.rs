@@ -20,7 +20,7 @@ use tonic::{Request, Response, Status};
 use super::encode;
 use super::explain::explain;
 use super::job_view::{JobView, Lookback};
-use super::paging::{cut, page};
+use super::paging::{Page, cut, page};
 use super::status::{invalid, invalid_field, refused, store_failed};
 use crate::auth::{Identity, TokenTable};
 use crate::core_loop::{Core, utc_now};
@@ -30,6 +30,8 @@ use crate::tick::run::{World, lock};
 
 /// Longest idempotency key.
 const MAX_KEY_BYTES: usize = 128;
+/// Before tokens of pages of jobs that are over; those come behind the live ones.
+const OVER: &str = "over:";
 
 /// The `Jobs` service.
 #[derive(Clone)]
@@ -241,20 +243,26 @@ impl v1::jobs_server::Jobs for JobsApi {
     ) -> Result<Response<v1::ListJobsReply>, Status> {
         self.tokens.operator(&request)?;
         let request = request.into_inner();
-        if request.include_finished {
-            return self.list_finished(request.page).await;
+        let asked = request.page.unwrap_or_default();
+        if let Some(token) = asked.token.strip_prefix(OVER) {
+            let reply = self.finished_from(asked.size, token).await?;
+            return Ok(Response::new(reply));
         }
-        let page = page(request.page)?;
+        let page = page(Some(asked))?;
         let mut views = self
             .views(|job| !job.state.is_finished(), Lookback::Recent)
             .await?;
         views.sort_by_key(|v| v.record.id);
         let (views, next) = cut(&page, views.into_iter(), |v| v.record.id.to_string());
-        let jobs = views.iter().map(JobView::to_wire).collect();
-        Ok(Response::new(v1::ListJobsReply {
-            jobs,
+        let mut reply = v1::ListJobsReply {
+            jobs: views.iter().map(JobView::to_wire).collect(),
             page: Some(next),
-        }))
+        };
+        let is_last = reply.page.as_ref().is_none_or(|p| p.next_token.is_empty());
+        if request.include_finished && is_last {
+            self.fill_with_finished(&page, &mut reply).await?;
+        }
+        Ok(Response::new(reply))
     }
 
     async fn cancel_job(
@@ -358,15 +366,28 @@ impl v1::jobs_server::Jobs for JobsApi {
 }
 
 impl JobsApi {
-    async fn list_finished(
+    /// Jobs that are over, behind the live ones of the last page of those.
+    async fn fill_with_finished(
         &self,
-        page: Option<v1::PageRequest>,
-    ) -> Result<Response<v1::ListJobsReply>, Status> {
-        let page = page.unwrap_or_default();
-        let token = Some(page.token).filter(|t| !t.is_empty());
+        page: &Page,
+        reply: &mut v1::ListJobsReply,
+    ) -> Result<(), Status> {
+        let room = page.size.saturating_sub(reply.jobs.len()) as u32;
+        if room == 0 {
+            let next_token = OVER.to_owned();
+            reply.page = Some(v1::PageReply { next_token });
+            return Ok(());
+        }
+        let finished = self.finished_from(room, "").await?;
+        reply.jobs.extend(finished.jobs);
+        reply.page = finished.page;
+        Ok(())
+    }
+
+    async fn finished_from(&self, limit: u32, token: &str) -> Result<v1::ListJobsReply, Status> {
         let request = PageRequest {
-            limit: page.size,
-            token,
+            limit,
+            token: Some(token.to_owned()).filter(|t| !t.is_empty()),
         };
         let found = self
             .store
@@ -374,21 +395,20 @@ impl JobsApi {
             .await
             .map_err(|e| store_failed(&e))?;
         let jobs = found.items.into_iter().map(|finished| {
-            let tally = SloTally::default();
-            let record = finished.record;
             JobView {
-                record,
+                record: finished.record,
                 replicas: Vec::new(),
                 current: None,
-                tally,
+                tally: SloTally::default(),
             }
             .to_wire()
         });
-        Ok(Response::new(v1::ListJobsReply {
+        let next_token = found
+            .next
+            .map_or_else(String::new, |t| format!("{OVER}{t}"));
+        Ok(v1::ListJobsReply {
             jobs: jobs.collect(),
-            page: Some(v1::PageReply {
-                next_token: found.next.unwrap_or_default(),
-            }),
-        }))
+            page: Some(v1::PageReply { next_token }),
+        })
     }
 }
