@@ -34,7 +34,9 @@ fn spread(name: &str) -> f64 {
         "compute_ratio"
         | "bandwidth_ratio"
         | "cache_bandwidth_fraction"
+        | "link_fraction"
         | "prefill_interference" => 0.12,
+        "pcie_contention" => 0.5,
         "cache_bandwidth_ratio" | "compute_fraction_8_bit" | "attention_compute_fraction" => 0.2,
         "step_overhead_ms" | "layer_overhead_us" | "sequence_overhead_us" => 0.7,
         "first_token_overhead_ms" | "burst_wait_share" | "crowded_wait_share" => 0.5,
@@ -146,8 +148,8 @@ fn moves(name: &str, point: &Point) -> bool {
 pub(super) fn fit(points: &[&Point], iterations: u32) -> Result<Constants> {
     let prior = prior()?;
     let names: Vec<String> = prior.values().into_iter().map(|(name, _)| name).collect();
-    let mut centre: Vec<f64> = prior.values().iter().map(|(_, v)| v.ln()).collect();
-    let mut at = centre.clone();
+    let start: Vec<f64> = prior.values().iter().map(|(_, v)| v.ln()).collect();
+    let (mut centre, mut at) = (start.clone(), start.clone());
     let with = |logs: &[f64]| {
         let numbers: Vec<f64> = logs.iter().map(|v| v.exp()).collect();
         prior
@@ -157,7 +159,7 @@ pub(super) fn fit(points: &[&Point], iterations: u32) -> Result<Constants> {
     let heirs = heirs(&names);
     for _ in 0..iterations {
         for (heir, parent) in &heirs {
-            centre[*heir] = at[*parent];
+            centre[*heir] = start[*heir] + at[*parent] - start[*parent];
         }
         let constants = with(&at)?;
         let base = residuals(points, &constants);
@@ -178,7 +180,7 @@ pub(super) fn fit(points: &[&Point], iterations: u32) -> Result<Constants> {
 }
 
 /// Constants of a generation that few rows speak of, each with its counterpart in the generation
-/// that it resembles: what is not seen is inherited.
+/// that it resembles: what is not seen is inherited, and a ratio that the priors state stays.
 fn heirs(names: &[String]) -> Vec<(usize, usize)> {
     let parents = [
         (
@@ -306,10 +308,22 @@ mod tests {
         let names: Vec<String> = prior.iter().map(|(name, _)| name.clone()).collect();
         let heirs = heirs(&names);
         assert!(!heirs.is_empty());
-        for (i, (name, value)) in fitted.iter().enumerate() {
-            let parent = heirs.iter().find(|(heir, _)| *heir == i);
-            let expected = prior[parent.map_or(i, |(_, parent)| *parent)].1;
+        for ((name, value), (_, expected)) in fitted.iter().zip(&prior) {
             assert!((value / expected - 1.0).abs() < 1e-9, "{name}");
         }
+        // What the priors say apart are schedulers that differ in kind; all else is the parent's.
+        let apart: Vec<&str> = heirs
+            .iter()
+            .filter(|(heir, parent)| (prior[*heir].1 / prior[*parent].1 - 1.0).abs() > 1e-9)
+            .map(|(heir, _)| prior[*heir].0.as_str())
+            .collect();
+        assert_eq!(
+            apart,
+            [
+                "tensorrt_preview.first_token_overhead_ms",
+                "sglang_early.burst_wait_share",
+                "sglang_early.prefill_interference",
+            ]
+        );
     }
 }

@@ -317,48 +317,67 @@ fn covered(scores: &mut Scores<'_>) {
 /// Regret of choosing the split and engine with the best predicted rate per GPU.
 fn chosen(scores: &mut Scores<'_>) {
     for (name, of_argonne) in [("Argonne", true), ("others", false)] {
-        let rows = scores.select(|p| p.source.starts_with("Argonne") == of_argonne);
-        let regrets = regrets(rows);
-        scores.table.row([
-            format!("best of grid, {name}: regret"),
-            regrets.len().to_string(),
-            percent(median(&regrets)),
-            percent(quantile(&regrets, 0.9)),
-        ]);
+        let rows: Vec<Pair<'_>> = scores
+            .select(|p| p.source.starts_with("Argonne") == of_argonne)
+            .collect();
+        let what = format!("best of grid, {name}");
+        let regrets = regret_lines(scores, &what, &rows, |p| &p.choice);
         for (which, q, limit) in [("median", 0.5, 3.0), ("p90", 0.9, 12.0)] {
-            let what = format!(
-                "best of grid, {name}: {which} regret, leave one {} out",
-                scores.by.name()
-            );
+            let what = format!("{what}: {which} regret, leave one {} out", scores.by.name());
             let value = quantile(&regrets, q).map(|v| 100.0 * v);
             scores.bounds.push(Bound::at_most(what, value, limit, "%"));
         }
+        let what = format!("{what}, replicas as choices");
+        regret_lines(scores, &what, &rows, |p| &p.choice_by_devices);
     }
 }
 
-fn regrets<'a>(rows: impl Iterator<Item = Pair<'a>>) -> Vec<f64> {
-    // (choice, measured, predicted) by grid.
-    let mut grids: BTreeMap<&str, Vec<(&str, f64, f64)>> = BTreeMap::new();
+/// A line of the table about the regrets of one reading of "choice", and the regrets.
+fn regret_lines<'a>(
+    scores: &mut Scores<'_>,
+    what: &str,
+    rows: &[Pair<'a>],
+    choice: impl Fn(&'a Point) -> &'a str,
+) -> Vec<f64> {
+    let grids = grids(rows, choice);
+    let regrets: Vec<f64> = grids.values().filter_map(|g| regret(g)).collect();
+    scores.table.row([
+        format!("{what}: regret"),
+        regrets.len().to_string(),
+        percent(median(&regrets)),
+        percent(quantile(&regrets, 0.9)),
+    ]);
+    regrets
+}
+
+/// One configuration of a grid: what it is, what was measured per GPU, and its predicted logarithm.
+type Candidate<'a> = (&'a str, f64, f64);
+
+/// Configurations by grid.
+fn grids<'a>(
+    rows: &[Pair<'a>],
+    choice: impl Fn(&'a Point) -> &'a str,
+) -> BTreeMap<&'a str, Vec<Candidate<'a>>> {
+    let mut grids: BTreeMap<&str, Vec<Candidate<'a>>> = BTreeMap::new();
     for (point, held) in rows {
-        let seen = point
-            .measured
-            .out_tok_s_system
-            .or(point.measured.published_tok_s);
+        let m = &point.measured;
+        let seen = m.out_tok_s_system.or(m.published_tok_s);
         let said = held.mixed[Quantity::Throughput.index()];
         if let (Some(seen), Some(said)) = (seen, said) {
             let grid = grids.entry(&point.grid_key).or_default();
-            grid.push((&point.choice, seen / point.n_gpus, said - point.n_gpus.ln()));
+            grid.push((choice(point), seen / point.n_gpus, said - point.n_gpus.ln()));
         }
     }
-    let enough = grids.values().filter(|grid| {
-        let choices: std::collections::BTreeSet<&str> = grid.iter().map(|g| g.0).collect();
-        choices.len() >= 3
-    });
-    enough
-        .filter_map(|grid| {
-            let best = grid.iter().map(|g| g.1).max_by(f64::total_cmp)?;
-            let pick = grid.iter().max_by(|a, b| a.2.total_cmp(&b.2))?;
-            Some(1.0 - pick.1 / best)
-        })
-        .collect()
+    grids
+}
+
+/// What the predicted best of a grid gives away; absent for fewer than three choices.
+fn regret(grid: &[Candidate<'_>]) -> Option<f64> {
+    let choices: std::collections::BTreeSet<&str> = grid.iter().map(|g| g.0).collect();
+    if choices.len() < 3 {
+        return None;
+    }
+    let best = grid.iter().map(|g| g.1).max_by(f64::total_cmp)?;
+    let pick = grid.iter().max_by(|a, b| a.2.total_cmp(&b.2))?;
+    Some(1.0 - pick.1 / best)
 }

@@ -9,7 +9,8 @@ use std::path::PathBuf;
 use anyhow::{Context as _, Result, anyhow, bail};
 use koi_core::catalog::{Catalog, GpuType};
 use koi_core::model::{KnownModel, ModelFacts};
-use koi_core::surrogate::measured_row::{LoadKind, MeasuredRow, Question};
+use koi_core::performance::import::{AskedRow, asked_rows};
+use koi_core::surrogate::measured_row::{MeasuredRow, Question};
 
 /// Largest table that is read.
 const MAX_BYTES: u64 = 64 << 20;
@@ -43,8 +44,10 @@ pub(super) struct Point {
     pub(super) gpu_key: String,
     /// Everything but the split and the engine: a grid to choose from.
     pub(super) grid_key: String,
-    /// Split and engine.
+    /// Split and engine, as published.
     pub(super) choice: String,
+    /// The same where a source states only devices: replicas count as another choice.
+    pub(super) choice_by_devices: String,
     /// Devices, for rates per GPU.
     pub(super) n_gpus: f64,
 }
@@ -72,39 +75,28 @@ pub(super) fn read(path: &std::path::Path) -> Result<Vec<Point>> {
         );
     }
     let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
-    let mut lines = text.lines();
-    let header = cells(lines.next().unwrap_or_default());
-    let columns: BTreeMap<&str, usize> = header
-        .iter()
-        .enumerate()
-        .map(|(i, name)| (name.as_str(), i))
-        .collect();
-    for needed in [
-        "model",
-        "gpu_type",
-        "engine",
-        "isl",
-        "osl",
-        "load_kind",
-        "tpot_ms",
-    ] {
+    let name = path.display();
+    let asked = asked_rows(&text).map_err(|problems| anyhow!("{name}: {problems:?}"))?;
+    let mut reader = csv::ReaderBuilder::new()
+        .flexible(true)
+        .from_reader(text.as_bytes());
+    let header = reader.headers()?.clone();
+    let columns: BTreeMap<&str, usize> = header.iter().zip(0..).collect();
+    for needed in ["source", "engine", "load_kind", "tpot_ms"] {
         if !columns.contains_key(needed) {
-            bail!("{} has no column {needed}", path.display());
+            bail!("{name} has no column {needed}");
         }
     }
     let models = models()?;
-    Ok(lines
-        .map(|line| {
-            let cells = cells(line);
-            point(
-                &Cells {
-                    cells: &cells,
-                    columns: &columns,
-                },
-                &models,
-            )
-        })
-        .collect())
+    let mut points = Vec::new();
+    for (asked, record) in asked.into_iter().zip(reader.records()) {
+        let cells = Cells {
+            record: &record?,
+            columns: &columns,
+        };
+        points.push(point(asked, &cells, &models));
+    }
+    Ok(points)
 }
 
 /// Facts of the models that are known by name.
@@ -134,42 +126,35 @@ fn is_same_shape(a: &ModelFacts, b: &ModelFacts) -> bool {
     shape(a) == shape(b) && a.moe == b.moe
 }
 
+/// The cells of what was measured, and of what makes a grid.
 struct Cells<'a> {
-    cells: &'a [String],
+    record: &'a csv::StringRecord,
     columns: &'a BTreeMap<&'a str, usize>,
 }
 
 impl Cells<'_> {
     fn text(&self, name: &str) -> &str {
         let index = self.columns.get(name).copied();
-        index
-            .and_then(|i| self.cells.get(i))
-            .map_or("", |s| s.trim())
+        index.and_then(|i| self.record.get(i)).map_or("", str::trim)
     }
 
     fn number(&self, name: &str) -> Option<f64> {
         self.text(name).parse().ok().filter(|x: &f64| x.is_finite())
     }
-
-    fn count(&self, name: &str) -> Option<u32> {
-        let n = self.number(name)?;
-        ((0.0..=1e6).contains(&n)).then_some(n as u32)
-    }
-
-    fn words(&self, name: &str) -> Option<String> {
-        let text = self.text(name);
-        (!text.is_empty()).then(|| text.to_owned())
-    }
 }
 
-fn point(cells: &Cells<'_>, models: &BTreeMap<String, ModelFacts>) -> Point {
-    let row = row(cells);
+fn point(asked: AskedRow, cells: &Cells<'_>, models: &BTreeMap<String, ModelFacts>) -> Point {
+    let (row, unread) = match asked.row {
+        Ok(row) => (row, None),
+        Err(problems) => (MeasuredRow::default(), Some(format!("{problems:?}"))),
+    };
     let gpu = Catalog::embedded().gpu_type(&row.gpu_type);
     let facts = models.get(&row.model);
-    let question = match (facts, gpu) {
-        (Some(facts), Some(gpu)) => Question::of(&row, facts, gpu),
-        (None, _) => Err(format!("model {} is not known", row.model)),
-        (_, None) => Err(format!("GPU {} is not known", row.gpu_type)),
+    let question = match (unread, facts, gpu) {
+        (Some(problems), ..) => Err(problems),
+        (None, Some(facts), Some(gpu)) => Question::of(&row, facts, gpu),
+        (None, None, _) => Err(format!("model {} is not known", row.model)),
+        (None, _, None) => Err(format!("GPU {} is not known", row.gpu_type)),
     };
     let measured = measured(cells);
     let named = |names: &[&str]| -> String {
@@ -179,14 +164,9 @@ fn point(cells: &Cells<'_>, models: &BTreeMap<String, ModelFacts>) -> Point {
             .collect::<Vec<_>>()
             .join("|")
     };
-    // The split that is asked: where a source states devices alone, they are the shards.
-    let choice = question.as_ref().map_or_else(
-        |_| named(&["tp", "pp", "engine"]),
-        |q| format!("{}|{}|{}", q.shape.tp, q.shape.pp, row.engine),
-    );
     let same_shape = facts.and_then(|f| models.iter().find(|(_, m)| is_same_shape(m, f)));
     Point {
-        row_id: cells.text("row_id").to_owned(),
+        row_id: asked.row_id,
         source: cells.text("source").to_owned(),
         measured,
         question,
@@ -203,39 +183,10 @@ fn point(cells: &Cells<'_>, models: &BTreeMap<String, ModelFacts>) -> Point {
             "load_kind",
             "weight_dtype",
         ]),
-        choice,
+        choice: named(&["tp", "pp", "engine"]),
+        choice_by_devices: named(&["tp", "num_gpus", "pp", "engine"]),
         n_gpus: f64::from(row.num_gpus.or(row.tp).unwrap_or(1).max(1)),
         row,
-    }
-}
-
-/// What a line says of what ran.
-fn row(cells: &Cells<'_>) -> MeasuredRow {
-    let notes = cells.text("notes");
-    let ep = match cells.text("ep") {
-        "" => None,
-        "on" => Some(0),
-        number => number.parse::<f64>().ok().map(|n| (n as u32).max(1)),
-    };
-    MeasuredRow {
-        model: cells.text("model").to_owned(),
-        gpu_type: cells.text("gpu_type").to_owned(),
-        num_gpus: cells.count("num_gpus"),
-        tp: cells.count("tp"),
-        pp: cells.count("pp"),
-        ep,
-        dp: cells.count("dp"),
-        engine: cells.text("engine").to_owned(),
-        engine_version: cells.words("engine_version"),
-        year: cells.text("date").get(..4).and_then(|y| y.parse().ok()),
-        weight_dtype: cells.words("weight_dtype"),
-        kv_dtype: cells.words("kv_dtype"),
-        isl: cells.number("isl"),
-        osl: cells.number("osl"),
-        load: cells.number("concurrency_or_rate"),
-        load_kind: LoadKind::from_name(cells.text("load_kind")),
-        is_disaggregated: notes.contains("DISAGGREGATED"),
-        n_requests: count_before(notes, " requests"),
     }
 }
 
@@ -255,38 +206,9 @@ fn measured(cells: &Cells<'_>) -> Measured {
     }
 }
 
-/// The number before a word in a text, such as 2000 in "rate inf, 2000 requests".
-fn count_before(text: &str, word: &str) -> Option<u32> {
-    let (before, _) = text.split_once(word)?;
-    let digits = before.rsplit(|c: char| !c.is_ascii_digit()).next()?;
-    digits.parse().ok().filter(|n| *n > 0)
-}
-
-/// Splits one CSV line; quotes protect commas.
-fn cells(line: &str) -> Vec<String> {
-    let (mut cells, mut cell, mut quoted) = (Vec::new(), String::new(), false);
-    for c in line.chars() {
-        match c {
-            '"' => quoted = !quoted,
-            ',' if !quoted => cells.push(std::mem::take(&mut cell)),
-            c => cell.push(c),
-        }
-    }
-    cells.push(cell);
-    cells
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn quotes_protect_commas_and_notes_give_counts() {
-        assert_eq!(cells("a,\"b, c\",,d"), ["a", "b, c", "", "d"]);
-        let notes = "advisor; request rate inf, 2000 requests; more";
-        assert_eq!(count_before(notes, " requests"), Some(2_000));
-        assert_eq!(count_before("no such thing", " requests"), None);
-    }
 
     #[test]
     fn the_shapes_of_measured_models_are_read() {

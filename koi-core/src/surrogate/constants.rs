@@ -48,9 +48,10 @@ pub struct DeviceConstants {
     pub allreduce_latency_us: f64,
     /// The same over PCIe.
     pub pcie_allreduce_latency_us: f64,
-    /// Over PCIe all traffic meets in the host: the rate of each GPU falls by this power of half the
-    /// group.
-    pub pcie_contention_exponent: f64,
+    /// Over PCIe whatever leaves a pair of GPUs meets in the host. The rate of each GPU falls by
+    /// 1 + this · (1 − 2/group): the bridge is shared by more GPUs, but each GPU's share of the
+    /// traffic that crosses it has a limit.
+    pub pcie_contention: f64,
     /// Compute share of AMD devices, relative to NVIDIA's.
     pub amd_compute_ratio: f64,
     /// Bandwidth share of AMD devices, relative to NVIDIA's.

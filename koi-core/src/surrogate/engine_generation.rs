@@ -91,6 +91,12 @@ impl EngineGeneration {
         }
     }
 
+    /// Whether a step holds prompts or generation, and prompts go first.
+    #[must_use]
+    pub const fn computes_prompts_alone(self) -> bool {
+        matches!(self, Self::SglangEarly)
+    }
+
     /// The generation behind an engine's name, its version and the year it ran in; the year counts
     /// only where the version says nothing. `None` for an engine that is not known.
     #[must_use]

@@ -257,11 +257,13 @@ impl<'a> Machine<'a> {
         let (decode_seconds, decode_cost) = self.iteration(decode, micro_batches);
         let (chunk_seconds, chunk_cost) = self.iteration(with_chunk, micro_batches);
         let chunk_fraction = (plan.prefill_mean / plan.chunk).min(1.0);
-        let delay = self.prefill_interference * (chunk_seconds - decode_seconds);
-        let iteration_seconds = decode_seconds + chunk_fraction * delay;
+        let chunk_delay = chunk_fraction * (chunk_seconds - decode_seconds);
+        let iteration_seconds = decode_seconds + self.prefill_interference * chunk_delay;
+        // Prompts that delay no generation still take the device's time.
+        let busy_seconds = decode_seconds + self.prefill_interference.max(1.0) * chunk_delay;
         Point {
             live,
-            rate_rps: live / (plan.lifetime * iteration_seconds),
+            rate_rps: live / (plan.lifetime * busy_seconds),
             prefill_iterations: plan.prefill_iterations,
             iteration_seconds,
             decode_seconds,
@@ -326,8 +328,13 @@ impl<'a> Machine<'a> {
     /// Seconds that a prompt of mean length takes of a replica that has more prompts waiting.
     pub(super) fn prompt_service_seconds(&self, traffic: &Traffic, point: &Point) -> f64 {
         let plan = self.iteration_plan(traffic, point.live);
+        let decode_seqs = if self.profile.generation.computes_prompts_alone() {
+            0.0
+        } else {
+            plan.decode_seqs
+        };
         let full = StepWork {
-            decode_seqs: plan.decode_seqs,
+            decode_seqs,
             decode_context: traffic.context,
             prefill_tokens: plan.budget,
             prefill_context: traffic.prefill_context,

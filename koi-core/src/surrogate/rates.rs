@@ -54,12 +54,12 @@ impl Rates {
         let compute = compute * engine.compute_ratio;
         let bytes = gpu.bandwidth_bytes_per_second * bandwidth;
         let weight_bytes = bytes * device.bandwidth_fraction * engine.bandwidth_ratio;
-        let half_group = f64::from(deployment.shape.tp.max(2)) / 2.0;
+        let crossing = 1.0 - 2.0 / f64::from(deployment.shape.tp.max(2));
         let (latency_us, contention) = match link {
             Link::Nvlink => (device.allreduce_latency_us, 1.0),
             Link::Pcie => (
                 device.pcie_allreduce_latency_us,
-                half_group.powf(device.pcie_contention_exponent),
+                device.pcie_contention.mul_add(crossing, 1.0),
             ),
         };
         Self {

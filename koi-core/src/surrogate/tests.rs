@@ -219,8 +219,7 @@ fn all_reduce_is_cheap_on_nvlink_and_dear_on_pcie() {
         roofline::StageModel::of(&deployment, &profile()).step(work)
     };
     let (nvlink, pcie) = (step(gpu("H100")), step(&without));
-    // Fitted shares: a little above two fifths of a prompt's step on eight shards.
-    assert!(nvlink.comm_seconds < 0.45 * nvlink.seconds, "{nvlink:?}");
+    assert!(nvlink.comm_seconds < 0.40 * nvlink.seconds, "{nvlink:?}");
     assert!(pcie.comm_seconds > 0.6 * pcie.seconds, "{pcie:?}");
 }
 

@@ -151,8 +151,8 @@ static GPUS: [GpuTable; 8] = [
     GpuTable {
         name: "A10G",
         pass_ms_per_gparam: &[
-            (1.0, 4.0), (8.0, 4.05), (32.0, 4.2), (64.0, 4.6), (128.0, 6.1), (256.0, 10.3),
-            (512.0, 18.7), (1024.0, 36.0), (2048.0, 70.0), (4096.0, 139.0), (8192.0, 278.0), (16384.0, 560.0),
+            (1.0, 4.0), (8.0, 4.05), (32.0, 4.2), (64.0, 4.6), (128.0, 6.3), (256.0, 11.2),
+            (512.0, 21.0), (1024.0, 41.0), (2048.0, 80.0), (4096.0, 160.0), (8192.0, 320.0), (16384.0, 645.0),
         ],
         cache_read_gb_s: &[(1.0, 210.0), (4.0, 330.0), (16.0, 420.0), (64.0, 460.0), (256.0, 475.0)],
         attention_tflops: &[(256.0, 24.0), (1024.0, 38.0), (4096.0, 49.0), (32768.0, 54.0)],
@@ -220,21 +220,24 @@ pub(crate) const fn all_reduce_us(link: Link) -> Curve {
     match link {
         Link::NvlinkFast => &[(8e3, 8.0), (64e3, 9.5), (512e3, 14.0), (4e6, 31.0), (32e6, 165.0), (256e6, 1250.0)],
         Link::NvlinkSlow => &[(8e3, 10.0), (64e3, 12.5), (512e3, 21.0), (4e6, 52.0), (32e6, 300.0), (256e6, 2300.0)],
-        // Near what NCCL 2.27.3 was measured at on L40S hosts without a switch between the devices
-        // (tables of aiconfigurator, August 2026), where every device crosses the same bridges.
-        Link::Pcie => &[(8e3, 16.0), (64e3, 50.0), (512e3, 180.0), (4e6, 1_150.0), (32e6, 9_300.0), (256e6, 75_000.0)],
+        // NCCL 2.27.3 on L40S hosts without a switch between the devices, where every device crosses the
+        // same bridges (tables of aiconfigurator, August 2026); large messages a fifth faster, as serving
+        // with four shards on AWS g6e was (Tandemn's table of 70B on L40S, December 2025).
+        Link::Pcie => &[(8e3, 16.0), (64e3, 50.0), (512e3, 165.0), (4e6, 930.0), (32e6, 7_400.0), (256e6, 59_000.0)],
     }
 }
 
 /// Microseconds that the collective library adds to an all-reduce.
 pub(crate) const LIBRARY_LATENCY_US: f64 = 9.0;
 
-/// Devices in a collective → time relative to four devices. Over PCIe they share bridges: same source.
+/// Devices in a collective → time relative to four devices. Over PCIe they share bridges: from two to
+/// four as in the same tables. With eight, serving on AWS g6e (Tandemn's table of 70B on L40S, December
+/// 2025) lost far less than the 3.3 times of that host's collectives.
 #[rustfmt::skip]
 pub(crate) const fn collective_width(link: Link) -> Curve {
     match link {
         Link::NvlinkFast | Link::NvlinkSlow => &[(2.0, 0.72), (4.0, 1.0), (8.0, 1.27), (16.0, 1.9)],
-        Link::Pcie => &[(2.0, 0.27), (4.0, 1.0), (8.0, 3.3), (16.0, 7.5)],
+        Link::Pcie => &[(2.0, 0.27), (4.0, 1.0), (8.0, 1.6), (16.0, 3.0)],
     }
 }
 
