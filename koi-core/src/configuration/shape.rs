@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Configuration;
+use super::{Configuration, ShapeEffects};
 use crate::catalog::{Catalog, Value};
 use crate::job::EngineName;
 use crate::model::{KvDtype, WeightDtype};
@@ -37,6 +37,9 @@ pub struct EngineShape {
     pub enforce_eager: bool,
     /// Longest prompt and answer together; absent leaves it to the model.
     pub max_model_len: Option<u32>,
+    /// What all other settings do to the physics.
+    #[serde(default, skip_serializing_if = "ShapeEffects::is_neutral")]
+    pub effects: ShapeEffects,
 }
 
 impl EngineShape {
@@ -64,15 +67,22 @@ impl Default for EngineShape {
             chunked_prefill: true,
             enforce_eager: false,
             max_model_len: None,
+            effects: ShapeEffects::NEUTRAL,
         }
     }
 }
 
 impl Configuration {
-    /// The view for physics. A variable that this configuration lacks (it did not apply, or the
-    /// row is from before the variable existed) has its default.
+    /// The view for physics under the embedded catalog. A variable that this configuration lacks (it
+    /// did not apply, or the row is from before the variable existed) has its default.
     #[must_use]
     pub fn shape(&self) -> EngineShape {
+        self.shape_in(Catalog::embedded())
+    }
+
+    /// As [`Self::shape`], under a given catalog.
+    #[must_use]
+    pub fn shape_in(&self, catalog: &Catalog) -> EngineShape {
         let fallback = EngineShape::default();
         EngineShape {
             tp: self.count("tp").unwrap_or(fallback.tp),
@@ -102,10 +112,12 @@ impl Configuration {
                 .unwrap_or(fallback.chunked_prefill),
             enforce_eager: self.flag("enforce_eager").unwrap_or(fallback.enforce_eager),
             max_model_len: self.count("max_model_len"),
+            effects: catalog.shape_effects(self),
         }
     }
 
-    /// The configuration of a shape under the embedded catalog; all other variables have defaults.
+    /// The configuration of a shape under the embedded catalog; all other variables have defaults,
+    /// for effects do not say which knobs they came from.
     ///
     /// # Errors
     /// The variables of the shape that lie outside their domains.
