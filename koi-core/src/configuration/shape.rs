@@ -43,6 +43,59 @@ pub struct EngineShape {
 }
 
 impl EngineShape {
+    /// Settings that this view carries as they are; all others are among its effects, or not in it.
+    pub const MAIN_SETTINGS: [&'static str; 14] = [
+        "tp",
+        "pp",
+        "ep",
+        "max_num_seqs",
+        "max_num_batched_tokens",
+        "gpu_memory_utilization",
+        "block_size",
+        "weight_dtype",
+        "kvcache_dtype",
+        "prefix_cache_enabled",
+        "chunked_prefill_enable",
+        "enforce_eager",
+        "max_model_len",
+        "engine_name",
+    ];
+
+    /// This view with the effects of a configuration, and with those of its main settings that
+    /// `is_set` names; the split and the formats stay.
+    #[must_use]
+    pub fn under(&self, configuration: &Self, is_set: impl Fn(&str) -> bool) -> Self {
+        let mut shape = Self {
+            effects: configuration.effects,
+            ..*self
+        };
+        if is_set("max_num_seqs") {
+            shape.max_num_seqs = configuration.max_num_seqs;
+        }
+        if is_set("max_num_batched_tokens") {
+            shape.max_num_batched_tokens = configuration.max_num_batched_tokens;
+        }
+        if is_set("gpu_memory_utilization") {
+            shape.gpu_memory_utilization = configuration.gpu_memory_utilization;
+        }
+        if is_set("block_size") {
+            shape.block_size = configuration.block_size;
+        }
+        if is_set("prefix_cache_enabled") {
+            shape.prefix_caching = configuration.prefix_caching;
+        }
+        if is_set("chunked_prefill_enable") {
+            shape.chunked_prefill = configuration.chunked_prefill;
+        }
+        if is_set("enforce_eager") {
+            shape.enforce_eager = configuration.enforce_eager;
+        }
+        if is_set("max_model_len") {
+            shape.max_model_len = configuration.max_model_len;
+        }
+        shape
+    }
+
     /// GPUs of one replica.
     #[must_use]
     pub const fn gpus(&self) -> u32 {

@@ -112,7 +112,7 @@ fn put_work(
         positive(decode).map(|decode| (prefill / decode).ln()),
     );
     let overhead = dispatch_overhead_seconds(machine.deployment, &machine.profile)
-        + machine.uncaptured_seconds(traffic, point);
+        + machine.overhead_of_seconds(traffic, point);
     v.set(Mediator::DispatchOverheadMs, Some(overhead * 1e3));
     v.set(
         Mediator::ExpertImbalance,

@@ -12,6 +12,10 @@ const HISTORY_SHARE: f64 = 0.5;
 /// Share of the pool that cold cached blocks may hold before they are evicted by live ones.
 const RETAINED_POOL_SHARE: f64 = 0.5;
 
+/// Host pool over device pool where engines keep one. A larger one changes nothing here: a prefix
+/// that one request can have fits either.
+const USUAL_HOST_RATIO: f64 = 2.0;
+
 /// What a cache answers of the mean prompt.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Found {
@@ -92,7 +96,7 @@ fn host_tokens(shape: &EngineShape, memory: &MemoryBreakdown) -> f64 {
         tokens += bytes / (memory.kv_bytes_per_token * f64::from(shape.gpus().max(1)));
     }
     if effects.get(Term::HostCacheEnabled) > 0.5 {
-        tokens += memory.kv_pool_tokens * effects.get(Term::HostCacheRatio);
+        tokens += memory.kv_pool_tokens * USUAL_HOST_RATIO;
     }
     tokens
 }

@@ -125,7 +125,7 @@ terms! {
         "Multiplies the latency of an all-reduce.";
     ExposedCommFactor => "exposed_comm_factor", Product, 1.0, 0.05, 1.0, [CommOverheadPct],
         "Multiplies the link time that no computation hides.";
-    HalvesExposedFactor => "halves_exposed_factor", Product, 1.0, 0.05, 1.0, [CommOverheadPct],
+    HalvesExposedFactor => "halves_exposed_factor", Least, 1.0, 0.05, 1.0, [CommOverheadPct],
         "The same in steps that are cut in parts, each of which reads the weights again.";
     HalvesDecodeTokens => "halves_decode_tokens", Alone, 32.0, 0.0, HUGE, [DecodeStepsPerSec],
         "Tokens of a pure decode step from which it is cut in parts.";
@@ -203,9 +203,7 @@ terms! {
         "Host memory for cache blocks that the device gave up, over all devices.";
     HostCacheEnabled => "host_cache_enabled", Most, 0.0, 0.0, 1.0,
         [KvcacheHitRate, PcieBytesPerSec],
-        "1 where such memory exists in proportion to the pool.";
-    HostCacheRatio => "host_cache_ratio", Alone, 2.0, 0.0, 1e3, [KvcacheHitRate],
-        "That proportion.";
+        "1 where such memory exists, twice as large as the pool.";
     HostWriteShare => "host_write_share", Alone, 1.0, 0.0, 1.0, [PcieBytesPerSec],
         "Share of computed blocks that are copied to host memory.";
     // The schedule.

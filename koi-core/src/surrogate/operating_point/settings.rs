@@ -4,6 +4,7 @@
 
 use super::{Machine, Point, Traffic};
 use crate::configuration::Term;
+use crate::surrogate::roofline::StepWork;
 use crate::surrogate::speculation::Guessing;
 
 impl Machine<'_> {
@@ -23,10 +24,18 @@ impl Machine<'_> {
         self.guessing.at(live)
     }
 
-    /// Launches of a steady state's decode step that no captured graph covers.
-    pub(in crate::surrogate) fn uncaptured_seconds(&self, traffic: &Traffic, point: &Point) -> f64 {
-        let sequences = point.live / point.micro_batches;
-        self.stage.uncaptured_seconds(sequences, traffic.context)
+    /// Overhead of a steady state's decode step that depends on what is in it.
+    pub(in crate::surrogate) fn overhead_of_seconds(
+        &self,
+        traffic: &Traffic,
+        point: &Point,
+    ) -> f64 {
+        self.stage.overhead_of_seconds(StepWork {
+            decode_seqs: point.live / point.micro_batches,
+            decode_context: traffic.context,
+            guesses_per_sequence: self.guessing.at(point.live).tokens,
+            ..StepWork::default()
+        })
     }
 
     /// Sequences that may be live.

@@ -83,11 +83,17 @@ impl StageModel<'_> {
         self.kv_bytes_per_token
     }
 
-    /// Launches of a decode step that no captured graph covers.
-    pub(in crate::surrogate) fn uncaptured_seconds(&self, sequences: f64, context: f64) -> f64 {
-        self.settings
-            .as_ref()
-            .map_or(0.0, |s| s.uncaptured_seconds(sequences, context))
+    /// Overhead of a decode step that depends on what is in it: launches that no captured graph
+    /// covers, passes of a draft.
+    pub(in crate::surrogate) fn overhead_of_seconds(&self, work: StepWork) -> f64 {
+        self.settings.as_ref().map_or(0.0, |s| {
+            let draft = if work.guesses_per_sequence > 0.0 {
+                s.draft.passes * s.draft.pass_seconds
+            } else {
+                0.0
+            };
+            s.uncaptured_seconds(work.decode_seqs, work.decode_context) + draft
+        })
     }
 }
 
@@ -124,7 +130,7 @@ impl StepSettings {
     }
 
     /// Launches of a step that no captured graph covers.
-    pub(super) fn uncaptured_seconds(&self, sequences: f64, context: f64) -> f64 {
+    fn uncaptured_seconds(&self, sequences: f64, context: f64) -> f64 {
         let beyond = (sequences / self.captured_sequences - 1.0) / CAPTURE_RAMP;
         let is_long = context > self.captured_tokens;
         let share = if is_long { 1.0 } else { beyond.clamp(0.0, 1.0) };

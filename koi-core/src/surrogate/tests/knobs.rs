@@ -199,7 +199,24 @@ fn scenes() -> Vec<Scene> {
         )
         .about(workload(lengths(20_000.0), lengths(4_000.0))),
         Scene::closed("Llama-3.1-8B", "H100", 64, &[("max_model_len", 8_192)])
-            .about(workload(lengths(8_150.0), lengths(30.0))),
+            .about(workload(lengths(8_160.0), lengths(250.0))),
+        Scene::closed("Llama-3.1-8B", "A10G", 8, &[("max_model_len", 20_000)]).about(shared(
+            lengths(17_000.0),
+            lengths(200.0),
+            14_000.0,
+        )),
+        Scene::closed(
+            "Llama-3.1-8B",
+            "H100",
+            16,
+            &[("cpu_offload_gb", 4), ("max_model_len", 8_192)],
+        ),
+        Scene::closed(
+            "Llama-3.1-8B",
+            "H100",
+            16,
+            &[("offload_group_size", 8), ("max_model_len", 8_192)],
+        ),
         fp8(),
     ]
 }
