@@ -9,6 +9,7 @@
 mod check;
 mod difference;
 mod document;
+mod effect;
 mod engine;
 mod feature;
 mod graph;
@@ -28,6 +29,7 @@ use std::sync::LazyLock;
 
 pub use difference::{Difference, DifferenceKind, differences};
 pub use document::document;
+pub use effect::{Basis, Effect, EffectRow, Formula};
 pub use engine::{Checked, EngineFlags, EngineVersion, FlagRow, FlagWriter, NotAVersion};
 pub use feature::{Change, Condition, Feature, Operator, SetBy, Status};
 pub use graph::check_all;
@@ -55,6 +57,8 @@ fn speaks_as(engine: &str) -> &str {
 pub struct Catalog {
     /// X rows by id.
     features: BTreeMap<String, Feature>,
+    /// What knobs do to the analytic member, by id.
+    effects: BTreeMap<String, Vec<Effect>>,
     /// Defaults of the knobs that every configuration has.
     defaults: BTreeMap<String, Value>,
     /// V rows in the order of [`Mediator::ALL`].

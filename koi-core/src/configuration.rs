@@ -5,6 +5,7 @@
 //! Appendix C, Decision Variables; layout-and-style 4.3.
 
 mod check;
+mod effects;
 mod render;
 mod shape;
 
@@ -15,6 +16,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+pub use effects::{Rule, ShapeEffects, TERM_COUNT, Term};
 pub use render::engine_args;
 pub use shape::EngineShape;
 

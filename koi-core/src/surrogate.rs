@@ -11,6 +11,7 @@ pub mod constants;
 mod engine_generation;
 pub mod interval;
 mod latency;
+mod links;
 pub mod measured_row;
 mod mediators;
 mod memory;
@@ -24,6 +25,7 @@ mod rates;
 pub mod residual;
 mod roofline;
 pub mod situation;
+mod speculation;
 pub mod stack;
 mod support;
 

@@ -38,6 +38,9 @@ pub struct PredictArgs {
     /// Number format of the KV cache [default: the engine's].
     #[arg(long)]
     pub kv_dtype: Option<String>,
+    /// Any other setting of the engine, by its name in `koi catalog show`; may be repeated.
+    #[arg(long = "set", value_name = "NAME=VALUE", conflicts_with = "batch")]
+    pub settings: Vec<String>,
     /// Mean prompt length in tokens.
     #[arg(long, default_value_t = 1000.0, value_name = "TOKENS")]
     pub isl: f64,

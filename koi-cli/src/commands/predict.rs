@@ -4,6 +4,7 @@
 mod batch;
 mod models;
 mod price;
+mod settings;
 mod text;
 
 use koi_core::catalog::{Catalog, GpuType};
@@ -18,6 +19,7 @@ use crate::args::PredictArgs;
 use crate::failure::{ExitCode, Failure};
 use crate::output::{Format, emit};
 use models::ModelBook;
+use settings::{SettingReport, Settings};
 
 /// Runs the command.
 pub(super) fn run(format: Format, args: &PredictArgs) -> anyhow::Result<()> {
@@ -39,6 +41,9 @@ struct One {
     load: String,
     /// Every variable of the analytic member.
     prediction: Prediction,
+    /// What the settings of `--set` do, each by itself and all together.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    settings: Option<SettingReport>,
     /// The members' mixture, with intervals.
     stack: StackPrediction,
     usd_per_gpu_hour: Option<f64>,
@@ -51,9 +56,12 @@ fn one(models: &mut ModelBook, args: &PredictArgs) -> anyhow::Result<One> {
         .find(&row.model)
         .map_err(|problems| Failure::invalid(&row.model, problems))?;
     let gpu = gpu(&row.gpu_type).map_err(|message| Failure::new(ExitCode::Invalid, message))?;
-    let question = Question::of(&row, &facts, gpu)
+    let mut question = Question::of(&row, &facts, gpu)
         .map_err(|message| Failure::new(ExitCode::Invalid, message))?;
     let profile = EngineProfile::embedded(question.generation);
+    let plain = question.predict(gpu, profile);
+    let settings = Settings::parse(&args.settings, &args.engine, &question)?;
+    question.shape = settings.shape(&question);
     let prediction = match question.predict(gpu, profile) {
         Answer::Prediction(prediction) => prediction,
         Answer::DoesNotFit(memory) => {
@@ -63,6 +71,7 @@ fn one(models: &mut ModelBook, args: &PredictArgs) -> anyhow::Result<One> {
             return Err(Failure::new(ExitCode::Invalid, format!("not supported: {why}")).into());
         }
     };
+    let report = settings.report(&plain, &prediction);
     let stack = stack(&question, gpu).map_err(|message| Failure::new(ExitCode::Failed, message))?;
     let n_gpus = question.shape.tp * question.shape.pp * question.n_replicas;
     let usd_per_gpu_hour = args.price.or_else(|| price::usd_per_gpu_hour(gpu));
@@ -74,6 +83,7 @@ fn one(models: &mut ModelBook, args: &PredictArgs) -> anyhow::Result<One> {
         engine: question.generation.name().to_owned(),
         load: text::load(args),
         prediction,
+        settings: report,
         stack,
         usd_per_gpu_hour,
         usd_per_million_output_tokens: price::per_million(usd_per_gpu_hour, n_gpus, tokens),

@@ -2,9 +2,11 @@
 //!
 //! Spelling and uniqueness of names are checked where names are collected, in [`super::load`].
 
+mod effects;
 mod flags;
 mod hardware;
 
+pub(super) use effects::check as effects;
 pub(super) use flags::check as flags;
 pub(super) use hardware::check as hardware;
 

@@ -25,8 +25,19 @@ pub fn document(catalog: &Catalog, model: &CausalModel) -> String {
             "\n{rows} X rows, {knobs} of them knobs; {gpus} GPU types; {machines} machine types.\n"
         ),
     );
+    let with_terms = catalog
+        .knobs()
+        .filter(|k| !catalog.effects_of(&k.id).is_empty());
+    write_line(
+        &mut page,
+        &format!(
+            "The prediction follows {} knobs through terms that it reads from their rows, and the main\nsettings by themselves. Each term's magnitude is a mechanism (it is what the setting means),\nmeasured, published, or a prior that nobody has measured; the row says which and from where.\n",
+            with_terms.count()
+        ),
+    );
     for section in [
         tables::knobs(catalog, model),
+        tables::terms(),
         tables::context(catalog),
         tables::mediators(catalog),
         tables::outcomes(catalog),

@@ -6,6 +6,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use super::effect::EffectRow;
 use super::value::{Domain, Value};
 
 /// Who decides the value.
@@ -218,6 +219,9 @@ pub struct Feature {
     /// Why a planner-set row has no engine flag, or why it is deferred or retired.
     #[serde(default)]
     pub no_flag: Option<String>,
+    /// What it does to the analytic member, where that is not one of the main settings.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub effect: Vec<EffectRow>,
     /// One sentence.
     pub doc: String,
 }

@@ -20,6 +20,7 @@ pub fn check_all(text: &CatalogText<'_>) -> Result<(Catalog, CausalModel), Vec<F
     let model = CausalModel::of_text(text, &|name| id_kind(&catalog, name))?;
     check_mediators(&model, &mut problems);
     check_sources(&catalog, &model, &mut problems);
+    check_effects(&catalog, &model, &mut problems);
     problems.finish((catalog, model))
 }
 
@@ -67,6 +68,33 @@ fn check_sources(catalog: &Catalog, model: &CausalModel, problems: &mut Violatio
                 format!("edges.toml.{}", edge.id),
                 format!("{feature} is not active, so nothing can move it"),
             );
+        }
+    }
+}
+
+/// What a term shows in first is a mediator that the graph says the knob moves.
+fn check_effects(catalog: &Catalog, model: &CausalModel, problems: &mut Violations) {
+    let moves: BTreeSet<(&str, Mediator)> = model
+        .edges()
+        .filter_map(|edge| match &edge.ends {
+            EdgeEnds::FeatureToMediator(feature, mediator) => Some((feature.as_str(), *mediator)),
+            _ => None,
+        })
+        .collect();
+    for row in catalog.features() {
+        for effect in catalog.effects_of(&row.id) {
+            let first = effect.term.shows_in();
+            if !first.iter().any(|m| moves.contains(&(row.id.as_str(), *m))) {
+                let names: Vec<&str> = first.iter().map(|m| m.name()).collect();
+                problems.add(
+                    format!("edges.toml.{}", row.id),
+                    format!(
+                        "its effect {} shows in {}, and no edge leads there",
+                        effect.term.name(),
+                        names.join(" or ")
+                    ),
+                );
+            }
         }
     }
 }

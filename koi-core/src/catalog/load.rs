@@ -11,6 +11,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use super::check::{self, check_sentence};
+use super::effect::resolve_all;
 use super::hardware::{ArchitectureRow, GpuRow};
 use super::metric::{MetricFile, MetricNames};
 use super::{Catalog, CatalogText, EngineFlags, Feature, InstanceType, MediatorRow, OutcomeRow};
@@ -82,6 +83,7 @@ pub(super) fn load(text: &CatalogText<'_>) -> Result<Catalog, Vec<FieldViolation
     }
     let names = names::collect(&rows, &mut problems);
     check::features(&rows, &names, &mut problems);
+    check::effects(&rows, &mut problems);
     check::flags(&rows, &mut problems);
     check::hardware(&rows, &mut problems);
     check::metrics(&rows, &mut problems);
@@ -112,6 +114,7 @@ pub(super) fn load(text: &CatalogText<'_>) -> Result<Catalog, Vec<FieldViolation
         engines,
         metrics: MetricNames::of(rows.metrics.into_iter().map(|(_, file)| file).collect()),
         hash: text.hash(),
+        effects: resolve_all(&features),
         features,
     })
 }

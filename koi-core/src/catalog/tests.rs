@@ -1,5 +1,7 @@
 //! Registry-wide checks of the embedded catalog, and one broken catalog per load check.
 
+mod effects;
+
 use super::*;
 
 fn embedded_with(

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Configuration;
+use super::{Configuration, ShapeEffects};
 use crate::catalog::{Catalog, Value};
 use crate::job::EngineName;
 use crate::model::{KvDtype, WeightDtype};
@@ -37,9 +37,65 @@ pub struct EngineShape {
     pub enforce_eager: bool,
     /// Longest prompt and answer together; absent leaves it to the model.
     pub max_model_len: Option<u32>,
+    /// What all other settings do to the physics.
+    #[serde(default, skip_serializing_if = "ShapeEffects::is_neutral")]
+    pub effects: ShapeEffects,
 }
 
 impl EngineShape {
+    /// Settings that this view carries as they are; all others are among its effects, or not in it.
+    pub const MAIN_SETTINGS: [&'static str; 14] = [
+        "tp",
+        "pp",
+        "ep",
+        "max_num_seqs",
+        "max_num_batched_tokens",
+        "gpu_memory_utilization",
+        "block_size",
+        "weight_dtype",
+        "kvcache_dtype",
+        "prefix_cache_enabled",
+        "chunked_prefill_enable",
+        "enforce_eager",
+        "max_model_len",
+        "engine_name",
+    ];
+
+    /// This view with the effects of a configuration, and with those of its main settings that
+    /// `is_set` names; the split and the formats stay.
+    #[must_use]
+    pub fn under(&self, configuration: &Self, is_set: impl Fn(&str) -> bool) -> Self {
+        let mut shape = Self {
+            effects: configuration.effects,
+            ..*self
+        };
+        if is_set("max_num_seqs") {
+            shape.max_num_seqs = configuration.max_num_seqs;
+        }
+        if is_set("max_num_batched_tokens") {
+            shape.max_num_batched_tokens = configuration.max_num_batched_tokens;
+        }
+        if is_set("gpu_memory_utilization") {
+            shape.gpu_memory_utilization = configuration.gpu_memory_utilization;
+        }
+        if is_set("block_size") {
+            shape.block_size = configuration.block_size;
+        }
+        if is_set("prefix_cache_enabled") {
+            shape.prefix_caching = configuration.prefix_caching;
+        }
+        if is_set("chunked_prefill_enable") {
+            shape.chunked_prefill = configuration.chunked_prefill;
+        }
+        if is_set("enforce_eager") {
+            shape.enforce_eager = configuration.enforce_eager;
+        }
+        if is_set("max_model_len") {
+            shape.max_model_len = configuration.max_model_len;
+        }
+        shape
+    }
+
     /// GPUs of one replica.
     #[must_use]
     pub const fn gpus(&self) -> u32 {
@@ -64,15 +120,22 @@ impl Default for EngineShape {
             chunked_prefill: true,
             enforce_eager: false,
             max_model_len: None,
+            effects: ShapeEffects::NEUTRAL,
         }
     }
 }
 
 impl Configuration {
-    /// The view for physics. A variable that this configuration lacks (it did not apply, or the
-    /// row is from before the variable existed) has its default.
+    /// The view for physics under the embedded catalog. A variable that this configuration lacks (it
+    /// did not apply, or the row is from before the variable existed) has its default.
     #[must_use]
     pub fn shape(&self) -> EngineShape {
+        self.shape_in(Catalog::embedded())
+    }
+
+    /// As [`Self::shape`], under a given catalog.
+    #[must_use]
+    pub fn shape_in(&self, catalog: &Catalog) -> EngineShape {
         let fallback = EngineShape::default();
         EngineShape {
             tp: self.count("tp").unwrap_or(fallback.tp),
@@ -102,10 +165,12 @@ impl Configuration {
                 .unwrap_or(fallback.chunked_prefill),
             enforce_eager: self.flag("enforce_eager").unwrap_or(fallback.enforce_eager),
             max_model_len: self.count("max_model_len"),
+            effects: catalog.shape_effects(self),
         }
     }
 
-    /// The configuration of a shape under the embedded catalog; all other variables have defaults.
+    /// The configuration of a shape under the embedded catalog; all other variables have defaults,
+    /// for effects do not say which knobs they came from.
     ///
     /// # Errors
     /// The variables of the shape that lie outside their domains.

@@ -120,6 +120,7 @@ impl Simulation<'_> {
             decode_context: self.traffic.context,
             prefill_tokens: room - left,
             prefill_context: self.traffic.prefill_context,
+            guesses_per_sequence: 0.0,
         }
     }
 

@@ -90,7 +90,8 @@ fn ttft(machine: &Machine<'_>, traffic: &Traffic, point: &Point, wait: &Wait) ->
     let own = point.prefill_iterations * point.chunk_seconds;
     // The part of the own prompt's time that scales with its length varies as lengths do.
     let scaling = (own - point.decode_seconds).max(0.0);
-    let mean = front_end + wait.queue_seconds + wait.residual_seconds + own;
+    let loading = machine.loading_seconds(traffic);
+    let mean = front_end + wait.queue_seconds + wait.residual_seconds + own + loading;
     let variance =
         wait.variance + scaling * scaling * traffic.prompt_cv2 + (ITERATION_JITTER * mean).powi(2);
     Spread::from_moments(mean * 1e3, variance * 1e6)
@@ -106,13 +107,14 @@ fn expert_launch_seconds(machine: &Machine<'_>) -> f64 {
 }
 
 fn tpot(machine: &Machine<'_>, traffic: &Traffic, point: &Point, arrival_cv2: f64) -> Spread {
-    let mean = point.iteration_seconds;
+    let gain = machine.guessing_at(point.live).gain;
+    let mean = point.iteration_seconds / gain;
     let (share, gap) = (
         point.chunk_fraction,
         point.chunk_seconds - point.decode_seconds,
     );
-    let chunks = share * (1.0 - share) * gap * gap / (traffic.output - 1.0).max(1.0);
-    let more = machine.at_live(traffic, point.live * 1.1).iteration_seconds;
+    let chunks = share * (1.0 - share) * gap * gap / (traffic.output - 1.0).max(1.0) / gain;
+    let more = machine.at_live(traffic, point.live * 1.1).iteration_seconds / gain;
     let slope = (more - mean).max(0.0) / (0.1 * point.live).max(f64::MIN_POSITIVE);
     // The batch of an open system varies like a Poisson count.
     let load = slope * slope * point.live * arrival_cv2;

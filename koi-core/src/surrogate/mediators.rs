@@ -3,11 +3,13 @@
 //! Mediators on a logarithmic scale are absent where they are exactly nothing (no link traffic
 //! without a second GPU). Spec §3, the table of V.
 
-use super::memory::MemoryBreakdown;
+use super::memory::{MemoryBreakdown, offloaded_bytes};
 use super::operating_point::{Machine, Point, Traffic};
 use super::queueing::Wait;
 use super::roofline::dispatch_overhead_seconds;
+use super::{links, prefix};
 use crate::catalog::Link;
+use crate::configuration::Term;
 use crate::model::{comm_bytes_per_token, pipeline_bubble_fraction};
 use crate::telemetry::observe::{KvDemand, kv_pressure_score};
 use crate::variables::{Mediator, MediatorValues};
@@ -103,13 +105,15 @@ fn put_work(
     v.set(Mediator::DecodeStepsPerSec, positive(steps));
     let prefill =
         point.prefill_iterations * point.chunk_seconds + wait.map_or(0.0, |w| w.residual_seconds);
-    let decode = (traffic.output - 1.0) * point.iteration_seconds;
+    let gain = machine.guessing_at(point.live).gain;
+    let decode = (traffic.output - 1.0) / gain * point.iteration_seconds;
     v.set(
         Mediator::PdImbalance,
         positive(decode).map(|decode| (prefill / decode).ln()),
     );
-    let overhead = dispatch_overhead_seconds(machine.deployment, &machine.profile) * 1e3;
-    v.set(Mediator::DispatchOverheadMs, Some(overhead));
+    let overhead = dispatch_overhead_seconds(machine.deployment, &machine.profile)
+        + machine.overhead_of_seconds(traffic, point);
+    v.set(Mediator::DispatchOverheadMs, Some(overhead * 1e3));
     v.set(
         Mediator::ExpertImbalance,
         Some(expert_imbalance(machine, point)),
@@ -124,10 +128,15 @@ fn expert_imbalance(machine: &Machine<'_>, point: &Point) -> f64 {
     let Some(moe) = machine.deployment.model.moe else {
         return 1.0;
     };
+    let effects = &machine.deployment.shape.effects;
     let experts = f64::from(moe.experts);
     let routed = point.live.max(1.0) * f64::from(moe.experts_per_token);
     let most_possible = experts / f64::from(moe.experts_per_token);
-    (1.0 + (2.0 * experts.ln() * experts / routed).sqrt()).min(most_possible)
+    // Copies of the fullest experts share what is theirs.
+    let copied = experts / (experts + effects.get(Term::RedundantExperts));
+    let narrowed = effects.get(Term::ImbalanceExcessFactor) * copied;
+    let excess = (2.0 * experts.ln() * experts / routed).sqrt() * narrowed;
+    (1.0 + excess).min(most_possible)
 }
 
 fn put_device(v: &mut MediatorValues, machine: &Machine<'_>, point: &Point) {
@@ -147,24 +156,47 @@ fn put_device(v: &mut MediatorValues, machine: &Machine<'_>, point: &Point) {
 
 fn put_links(v: &mut MediatorValues, machine: &Machine<'_>, traffic: &Traffic, point: &Point) {
     let (model, shape) = (machine.deployment.model, &machine.deployment.shape);
-    let bubble = pipeline_bubble_fraction(shape.pp, point.micro_batches);
+    let bubble = pipeline_bubble_fraction(shape.pp, point.micro_batches)
+        * shape.effects.get(Term::BubbleFactor);
     v.set(Mediator::PipelineBubbleFraction, Some(bubble));
     let activation = model.served_dtype(shape.weight_dtype).activation_bytes();
-    let formula = comm_bytes_per_token(model.layers, model.hidden, activation, shape.tp, shape.pp);
+    let formula = comm_bytes_per_token(model.layers, model.hidden, activation, shape.tp, shape.pp)
+        + f64::from(model.layers) * links::more_bytes_per_token_and_layer(machine.deployment);
     // The observing side divides by all prompt tokens, and cached ones send nothing.
     let tokens = traffic.prompt + traffic.output;
-    let per_token = formula * (traffic.computed + traffic.output) / tokens;
+    let guessing = machine.guessing_at(point.live);
+    let steps = traffic.output / guessing.gain;
+    let sent = formula * (traffic.computed + steps * (1.0 + guessing.tokens))
+        + links::draft_bytes_per_pass(machine.deployment) * guessing.passes * steps;
+    let per_token = sent / tokens;
     v.set(Mediator::PerTokCommBytes, positive(per_token));
     let tokens_per_second = point.rate_rps * tokens;
     // per_tok_comm_bytes is one shard's; the counters of all the replica's GPUs are summed.
     let bytes_per_second = per_token * f64::from(shape.tp) * tokens_per_second;
     let (link, peak) = machine.deployment.gpu.best_link();
-    let mediator = match link {
-        Link::Nvlink => Mediator::NvlinkBytesPerSec,
-        Link::Pcie => Mediator::PcieBytesPerSec,
-    };
-    v.set(mediator, positive(bytes_per_second));
+    let host = host_bytes_per_second(machine, traffic, point);
+    match link {
+        Link::Nvlink => {
+            v.set(Mediator::NvlinkBytesPerSec, positive(bytes_per_second));
+            v.set(Mediator::PcieBytesPerSec, positive(host));
+        }
+        Link::Pcie => v.set(Mediator::PcieBytesPerSec, positive(bytes_per_second + host)),
+    }
     // A single GPU has no links to load: absent on both sides.
     let share = bytes_per_second / (f64::from(shape.gpus()) * peak);
     v.set(Mediator::CommOverheadPct, positive(share));
+}
+
+/// Bytes per second between all devices and host memory: offloaded weights in every step, cache
+/// blocks that are fetched and kept.
+fn host_bytes_per_second(machine: &Machine<'_>, traffic: &Traffic, point: &Point) -> f64 {
+    let shape = &machine.deployment.shape;
+    if shape.effects.is_neutral() {
+        return 0.0;
+    }
+    let steps = point.live.min(1.0) * point.micro_batches / point.iteration_seconds;
+    let weights = offloaded_bytes(machine.deployment.model, shape) * steps;
+    let kept = (traffic.computed + traffic.output) * prefix::written_share(shape);
+    let blocks = (traffic.loaded_tokens + kept) * machine.kv_bytes_per_token() * point.rate_rps;
+    (weights + blocks) * f64::from(shape.gpus())
 }

@@ -2,14 +2,15 @@
 //!
 //! Not host memory and not what other processes hold. Spec §3 (vram_headroom_gb) and §4.
 
+mod settings;
+
 use serde::{Deserialize, Serialize};
 
 use crate::catalog::GpuType;
 use crate::configuration::EngineShape;
 use crate::model::{CacheShape, LayerKind, MixerKind, ModelFacts};
+pub(super) use settings::{draft_ratio, offloaded_bytes, offloaded_layer_share, state_ratio};
 
-/// Bytes that captured graphs hold; engines of this generation report 0.5 to 1 GiB.
-const GRAPH_BYTES: f64 = 0.7e9;
 /// Bytes per logit while sampling: 16-bit logits, their 32-bit copy and a sorted half of it.
 const SAMPLER_BYTES_PER_LOGIT: f64 = 8.0;
 
@@ -51,22 +52,19 @@ impl MemoryBreakdown {
     /// The breakdown of a shape on a device.
     ///
     /// # Formula
-    /// pool = memory · utilization − weights − activations − reserved
+    /// pool = memory · utilization − weights − activations − reserved, unless a setting gives its size;
+    /// what is allowed follows the pool then
     #[must_use]
     pub fn of(model: &ModelFacts, gpu: &GpuType, shape: &EngineShape) -> Self {
         let allowed_bytes = gpu.memory_bytes * shape.gpu_memory_utilization;
-        let weights_bytes = model.weight_bytes_per_gpu(shape.weight_dtype, shape.tp, shape.pp);
+        let weights_bytes = settings::weight_bytes(model, shape);
         let activation_bytes = activation_bytes(model, shape);
-        let graphs = if shape.enforce_eager {
-            0.0
-        } else {
-            GRAPH_BYTES
-        };
-        let reserved_bytes = gpu.fit.reserved_bytes + graphs;
-        let kv_pool_bytes = allowed_bytes - weights_bytes - activation_bytes - reserved_bytes;
-        let cache = model.cache_shape(shape.kv_dtype, shape.tp, shape.pp);
-        let kv_bytes_per_token =
-            model.kv_bytes_per_token_per_gpu(shape.kv_dtype, shape.tp, shape.pp);
+        let reserved_bytes = gpu.fit.reserved_bytes + settings::graph_bytes(shape);
+        let free_bytes = allowed_bytes - weights_bytes - activation_bytes - reserved_bytes;
+        let cache = settings::cache_shape(model, shape);
+        let kv_bytes_per_token = settings::token_bytes(model, shape);
+        let kv_pool_bytes = settings::pool_bytes(free_bytes, kv_bytes_per_token, shape);
+        let allowed_bytes = allowed_bytes + (kv_pool_bytes - free_bytes);
         let block_tokens = f64::from(shape.block_size.max(1));
         let blocks = if kv_bytes_per_token > 0.0 {
             (kv_pool_bytes.max(0.0) / (kv_bytes_per_token * block_tokens)).floor()
@@ -95,10 +93,13 @@ impl MemoryBreakdown {
         self.cache.bytes(blocks * self.block_tokens)
     }
 
-    /// Whether the engine would start: one longest request must fit the pool.
+    /// Whether the engine would start: one longest request must fit the pool, and a pool of a given
+    /// size the device.
     #[must_use]
     pub fn fits(&self) -> bool {
-        self.kv_pool_bytes > 0.0 && self.request_bytes() <= self.kv_pool_bytes
+        self.kv_pool_bytes > 0.0
+            && self.request_bytes() <= self.kv_pool_bytes
+            && self.allowed_bytes <= self.device_bytes
     }
 
     /// Sequences of `context` tokens that the pool holds.
@@ -133,15 +134,16 @@ impl MemoryBreakdown {
 /// what the widest layer and the sampler need: they do not run at the same time.
 ///
 /// # Formula
-/// tokens · 4·H · b + max(tokens · widest layer · b, sequences · vocabulary · 8)
+/// tokens · 4·H · b / residual shards + max(tokens · widest layer · b, sequences · vocabulary · 8)
 fn activation_bytes(model: &ModelFacts, shape: &EngineShape) -> f64 {
     let bytes = model.served_dtype(shape.weight_dtype).activation_bytes();
     let tp = f64::from(shape.tp.max(1));
-    let tokens = f64::from(shape.max_num_batched_tokens);
+    let tokens = settings::step_tokens(shape);
     let layers = model.kinds.iter().map(|kind| layer_width(model, kind, tp));
     let layer = tokens * layers.fold(0.0, f64::max) * bytes;
     let logits = f64::from(shape.max_num_seqs) * f64::from(model.vocab) * SAMPLER_BYTES_PER_LOGIT;
-    tokens * 4.0 * f64::from(model.hidden) * bytes + layer.max(logits)
+    let residual = tokens * 4.0 * f64::from(model.hidden) * bytes;
+    residual / settings::residual_shards(shape) + layer.max(logits)
 }
 
 /// Elements per token that one layer holds on one shard beside the residual stream.

@@ -5,10 +5,14 @@
 //! the sequence limit and the token budget allow. Queueing beyond this mean is
 //! [`super::queueing`]. Spec §4.
 
+mod settings;
+
 use super::memory::MemoryBreakdown;
 use super::queueing::Load;
 use super::roofline::{EngineProfile, StageModel, StepCost, StepWork};
+use super::speculation::Guessing;
 use super::{Demand, Deployment, Limit, prefix};
+use crate::configuration::Term;
 use crate::job::LengthStats;
 
 /// Halvings when looking for a batch; 2⁻³² of the range is far below a request.
@@ -39,8 +43,12 @@ pub(super) struct Traffic {
     pub(super) prefill_context: f64,
     /// Cache tokens that only this sequence holds.
     pub(super) unique_tokens: f64,
+    /// Cache tokens that admission keeps room for beyond those.
+    pub(super) reserved_tokens: f64,
     /// Cache tokens that all sequences share.
     pub(super) shared_tokens: f64,
+    /// Tokens per request that come from host memory.
+    pub(super) loaded_tokens: f64,
     /// Squared coefficient of variation of prompt lengths.
     pub(super) prompt_cv2: f64,
     /// Squared coefficient of variation of output lengths.
@@ -52,13 +60,16 @@ impl Traffic {
         let workload = demand.workload;
         let prompt = workload.isl.mean.max(1.0);
         let output = workload.osl.mean.max(1.0);
-        let hit_fraction =
-            prefix::hit_fraction(workload, &d.shape, memory.kv_pool_tokens, d.n_replicas);
+        let found = prefix::found(workload, &d.shape, memory, d.n_replicas);
+        let hit_fraction = found.hit_fraction;
         let computed = (prompt * (1.0 - hit_fraction)).max(1.0);
         let output_cv2 = squared_variation(&workload.osl);
         // A sequence met at a random moment is a long one: size-biased, and half done.
         let generated = output * (1.0 + output_cv2) / 2.0;
+        let effects = &d.shape.effects;
         let half_block = f64::from(d.shape.block_size) / 2.0;
+        let ahead = effects.get(Term::LookaheadTokens) + Guessing::of(effects).tokens;
+        let beyond = effects.get(Term::ReservedAnswerFactor) - 1.0;
         let cached = prompt - computed;
         Self {
             prompt,
@@ -67,8 +78,10 @@ impl Traffic {
             hit_fraction,
             context: prompt + generated,
             prefill_context: cached + computed / 2.0,
-            unique_tokens: computed + generated + half_block,
+            unique_tokens: computed + generated + half_block + ahead,
+            reserved_tokens: generated * beyond,
             shared_tokens: cached,
+            loaded_tokens: found.host_fraction * prompt,
             prompt_cv2: squared_variation(&workload.isl),
             output_cv2,
         }
@@ -128,6 +141,7 @@ pub(super) struct Machine<'a> {
     pub(super) profile: EngineProfile<'a>,
     stage: StageModel<'a>,
     prefill_interference: f64,
+    guessing: Guessing,
 }
 
 impl<'a> Machine<'a> {
@@ -140,13 +154,14 @@ impl<'a> Machine<'a> {
                 .constants
                 .engine(profile.generation)
                 .prefill_interference,
+            guessing: Guessing::of(&deployment.shape.effects),
         }
     }
 
     /// Time in which all micro-batches move on by one token, and the cost of one stage's step.
     ///
     /// # Formula
-    /// (m + pp − 1) · t(work/m), m = micro-batches in flight
+    /// (m + b·(pp − 1)) · t(work/m), m = micro-batches in flight, b = 1 unless a setting narrows it
     pub(super) fn iteration(&self, work: StepWork, micro_batches: f64) -> (f64, StepCost) {
         let share = StepWork {
             decode_seqs: work.decode_seqs / micro_batches,
@@ -154,17 +169,20 @@ impl<'a> Machine<'a> {
             ..work
         };
         let cost = self.stage.step(share);
-        let steps = micro_batches + f64::from(self.deployment.shape.pp) - 1.0;
-        (steps * cost.seconds, cost)
+        let shape = &self.deployment.shape;
+        let bubble = (f64::from(shape.pp) - 1.0) * shape.effects.get(Term::BubbleFactor);
+        ((micro_batches + bubble) * cost.seconds, cost)
     }
 
     /// The largest live batch, the rate there, and what stops it.
     pub(super) fn envelope(&self, traffic: &Traffic, memory: &MemoryBreakdown) -> Envelope {
         let shape = &self.deployment.shape;
         let pool = memory.pool_tokens_at(traffic.unique_tokens);
-        let usable = pool * USABLE_POOL_FRACTION - traffic.shared_tokens;
-        let by_memory = (usable / traffic.unique_tokens).max(1.0);
-        let by_slots = f64::from(shape.max_num_seqs);
+        let used = 1.0 - shape.effects.get(Term::KeptFreeFraction);
+        let usable = pool * USABLE_POOL_FRACTION * used - traffic.shared_tokens;
+        let each = traffic.unique_tokens + traffic.reserved_tokens;
+        let by_memory = (usable / each).max(1.0);
+        let by_slots = self.slots();
         let by_budget = self.live_by_budget(traffic, by_slots.min(by_memory));
         let live_max = by_memory.min(by_slots).min(by_budget).max(1.0);
         let at_limit = self.at_live(traffic, live_max);
@@ -202,10 +220,12 @@ impl<'a> Machine<'a> {
 
     /// Largest live batch whose tokens per iteration fit the token budget.
     fn live_by_budget(&self, traffic: &Traffic, cap: f64) -> f64 {
-        let budget = f64::from(self.deployment.shape.max_num_batched_tokens);
+        let budget = self.step_tokens();
+        let prompts = self.deployment.shape.effects.get(Term::PromptBatchTokens);
         let fits = |live: f64| {
             let plan = self.iteration_plan(traffic, live);
-            plan.decode_seqs + plan.prefill_mean <= budget
+            let tokens = plan.decode_seqs * (1.0 + plan.guessing.tokens) + plan.prefill_mean;
+            tokens <= budget && plan.prefill_mean <= prompts
         };
         if fits(cap) {
             return f64::INFINITY;
@@ -223,19 +243,26 @@ impl<'a> Machine<'a> {
     }
 
     fn iteration_plan(&self, traffic: &Traffic, live: f64) -> IterationPlan {
-        let most = f64::from(self.deployment.shape.max_num_batched_tokens);
-        let budget = (most - live).max(1.0);
-        let prefill_iterations = (traffic.computed / budget).max(1.0);
-        let lifetime = traffic.output - 1.0 + prefill_iterations;
+        let effects = &self.deployment.shape.effects;
+        let guessing = self.guessing.at(live);
+        let decoding = live * (1.0 + guessing.tokens);
+        let prompts = effects.get(Term::PromptBatchTokens);
+        let budget = (self.step_tokens() - decoding).min(prompts).max(1.0);
+        let decode_iterations = (traffic.output - 1.0) / guessing.gain;
+        let most = self.most_of_one_prompt(traffic, live, budget);
+        let prefill_iterations = (traffic.computed / most).max(1.0);
+        let lifetime = decode_iterations + prefill_iterations;
         let prefill_mean = live * traffic.computed / lifetime;
-        let chunk = traffic.computed.min(budget).max(prefill_mean.min(budget));
+        let admitted = prefill_mean * effects.get(Term::AdmissionSteps);
+        let chunk = traffic.computed.min(most).max(admitted.min(budget));
         IterationPlan {
             budget,
             prefill_iterations,
             lifetime,
             prefill_mean,
             chunk,
-            decode_seqs: live * (traffic.output - 1.0) / lifetime,
+            decode_seqs: live * decode_iterations / lifetime,
+            guessing,
         }
     }
 
@@ -249,6 +276,7 @@ impl<'a> Machine<'a> {
             decode_context: traffic.context,
             prefill_tokens: 0.0,
             prefill_context: traffic.prefill_context,
+            guesses_per_sequence: plan.guessing.tokens,
         };
         let with_chunk = StepWork {
             prefill_tokens: plan.chunk,
@@ -333,14 +361,16 @@ impl<'a> Machine<'a> {
         } else {
             plan.decode_seqs
         };
+        let budget = self.prompt_tokens_per_step(traffic, plan.budget);
         let full = StepWork {
             decode_seqs,
             decode_context: traffic.context,
-            prefill_tokens: plan.budget,
+            prefill_tokens: budget,
             prefill_context: traffic.prefill_context,
+            guesses_per_sequence: plan.guessing.tokens,
         };
         let (seconds, _) = self.iteration(full, point.micro_batches);
-        seconds * traffic.computed / plan.budget
+        seconds * traffic.computed / budget
     }
 }
 
@@ -353,6 +383,7 @@ struct IterationPlan {
     prefill_mean: f64,
     chunk: f64,
     decode_seqs: f64,
+    guessing: Guessing,
 }
 
 fn mix(a: StepCost, b: StepCost, share_of_b: f64) -> StepCost {

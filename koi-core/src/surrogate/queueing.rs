@@ -6,6 +6,7 @@
 
 use super::Demand;
 use super::operating_point::{Envelope, Machine, Point, Traffic};
+use crate::configuration::Term;
 use crate::job::{ArrivalPattern, JobClass};
 
 /// How requests come.
@@ -82,6 +83,69 @@ pub(super) fn wait(
     traffic: &Traffic,
     load: Load,
 ) -> Option<Wait> {
+    let wait = natural_wait(machine, point, envelope, traffic, load)?;
+    if machine.deployment.shape.effects.is_neutral() {
+        return Some(wait);
+    }
+    Some(cut_off(
+        machine,
+        point,
+        traffic,
+        held_back(machine, point, wait),
+    ))
+}
+
+/// Waits that settings add: for the next admission, for the last prompt's echo, for the rest of a
+/// round of steps.
+///
+/// # Formula
+/// (k − 1)/2 iterations between admissions every k steps; of a delay d·s after the last of arrivals
+/// at rate λ, d·s − (1 − e^(−λ·d·s))/λ; a round of n steps stretches the rest of one n times
+fn held_back(machine: &Machine<'_>, point: &Point, wait: Wait) -> Wait {
+    let effects = &machine.deployment.shape.effects;
+    let between = effects.get(Term::AdmissionSteps) - 1.0;
+    let admission = between / 2.0 * point.iteration_seconds * point.live.min(1.0);
+    let delay = effects.get(Term::PromptDelayFactor) * point.chunk_seconds;
+    let echo = if delay > 0.0 && point.rate_rps > 0.0 {
+        delay - (-(-point.rate_rps * delay).exp_m1()) / point.rate_rps
+    } else {
+        0.0
+    };
+    let rounds = effects.get(Term::RoundSteps);
+    let spread = (2.0 * admission).powi(2) / 12.0 + echo * echo;
+    Wait {
+        queue_seconds: wait.queue_seconds + admission + echo,
+        residual_seconds: wait.residual_seconds * rounds,
+        variance: wait.variance + spread,
+        ..wait
+    }
+}
+
+/// The wait where requests beyond a bound are refused: no more wait than the bound leaves.
+fn cut_off(machine: &Machine<'_>, point: &Point, traffic: &Traffic, wait: Wait) -> Wait {
+    let effects = &machine.deployment.shape.effects;
+    let in_flight = effects.get(Term::RequestsInFlight) - point.live;
+    let by_tokens = effects.get(Term::QueuedPromptTokens) / traffic.computed;
+    let most = in_flight.min(by_tokens).max(0.0);
+    let waiting = wait.queue_seconds * point.rate_rps;
+    if waiting <= most {
+        return wait;
+    }
+    let share = most / waiting;
+    Wait {
+        queue_seconds: wait.queue_seconds * share,
+        variance: wait.variance * share * share,
+        ..wait
+    }
+}
+
+fn natural_wait(
+    machine: &Machine<'_>,
+    point: &Point,
+    envelope: &Envelope,
+    traffic: &Traffic,
+    load: Load,
+) -> Option<Wait> {
     let residual = residual_seconds(point);
     match load {
         Load::Saturated | Load::Backlogged => None,
@@ -107,7 +171,7 @@ pub(super) fn wait(
             let slots = slot_wait(envelope, traffic, rate_rps, arrival_cv2);
             let prompts = prompt_wait(
                 machine.prompt_service_seconds(traffic, point),
-                traffic.prompt_cv2,
+                shared_cv2(machine, traffic),
                 rate_rps,
                 arrival_cv2,
             );
@@ -158,6 +222,20 @@ fn slot_wait(
     let probability = load.powf((2.0 * (envelope.live_max + 1.0)).sqrt() - 1.0);
     let spread = 0.5 * (arrival_cv2 + traffic.output_cv2.min(1.0));
     waiting(probability, spread / ((1.0 - load) * envelope.capacity_rps))
+}
+
+/// Spread of prompts as the wait for them sees it: prompts that are computed side by side delay each
+/// other as if their lengths were exponential, however they are spread.
+///
+/// # Formula
+/// 1 + (cv² − 1)/n, n prompts side by side: one server first come first served at n = 1, an equally
+/// shared one as n grows
+fn shared_cv2(machine: &Machine<'_>, traffic: &Traffic) -> f64 {
+    let side_by_side = machine.deployment.shape.effects.get(Term::PartialPrompts);
+    if side_by_side <= 1.0 {
+        return traffic.prompt_cv2;
+    }
+    1.0 + (traffic.prompt_cv2 - 1.0) / side_by_side
 }
 
 /// Mean and variance of the wait for prompts ahead: one server, general service.

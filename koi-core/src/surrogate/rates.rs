@@ -6,11 +6,15 @@
 use super::Deployment;
 use super::constants::{DeviceConstants, EngineConstants, Maker};
 use crate::catalog::Link;
+use crate::configuration::Term;
 
 /// Peaks that exceed the 16-bit peak by more than this are those of an 8-bit format.
 const EIGHT_BIT_SPEEDUP: f64 = 1.5;
 /// And by more than this, those of a 4-bit format.
 const FOUR_BIT_SPEEDUP: f64 = 3.0;
+
+/// The catalog's name of the generation for which attention kernels of a third kind exist.
+const HOPPER: &str = "hopper";
 
 /// Rates of one device under one engine.
 #[derive(Debug, Clone, Copy)]
@@ -72,6 +76,33 @@ impl Rates {
             cache_bytes: bytes * device.cache_bandwidth_fraction * engine.cache_bandwidth_ratio,
             link_bytes: link_bytes * device.link_fraction / contention,
             allreduce_seconds: latency_us * 1e-6,
+        }
+    }
+
+    /// The same with other kernels or collectives, where settings choose them.
+    pub(super) fn under_settings(self, deployment: &Deployment<'_>) -> Self {
+        let effects = &deployment.shape.effects;
+        if effects.is_neutral() {
+            return self;
+        }
+        let gpu = deployment.gpu;
+        let experts = effects.get(Term::ExpertComputeFactor);
+        let mut attention = effects.get(Term::AttentionComputeFactor);
+        if gpu.architecture == HOPPER {
+            attention *= effects.get(Term::HopperAttentionFactor);
+        }
+        let mut latency = effects.get(Term::AllreduceLatencyFactor);
+        if gpu.best_link().0 == Link::Nvlink {
+            latency *= effects.get(Term::NvlinkLatencyFactor);
+        }
+        Self {
+            linear_flops: self.linear_flops * effects.get(Term::LinearComputeFactor),
+            expert_flops: self.expert_flops * experts,
+            expert_bytes: self.expert_bytes * experts,
+            attention_flops: self.attention_flops * attention,
+            cache_bytes: self.cache_bytes * effects.get(Term::CacheBandwidthFactor),
+            allreduce_seconds: self.allreduce_seconds * latency,
+            ..self
         }
     }
 

@@ -5,11 +5,16 @@
 //! and overheads are calibrated constants ([`super::constants`]), the same for every device and one
 //! set per engine generation. Spec §4.
 
+mod settings;
+
 use super::Deployment;
 use super::constants::{Constants, Maker};
 use super::engine_generation::EngineGeneration;
+use super::links;
 use super::rates::Rates;
+use crate::configuration::Term;
 use crate::model::{KvDtype, ModelFacts, comm_bytes_per_token};
+use settings::{StepSettings, layer_overhead_us};
 
 /// The constants that steps of one engine are timed with.
 #[derive(Debug, Clone, Copy)]
@@ -42,6 +47,8 @@ pub(super) struct StepWork {
     pub(super) prefill_tokens: f64,
     /// Mean context that each prompt token attends to, in tokens.
     pub(super) prefill_context: f64,
+    /// Guessed tokens that are checked with each generated one.
+    pub(super) guesses_per_sequence: f64,
 }
 
 /// Where the time of one step goes, in seconds; operations and bytes are per GPU.
@@ -70,6 +77,13 @@ struct Work {
 }
 
 impl StepCost {
+    fn sum(&self) -> f64 {
+        self.compute_bound_seconds
+            + self.bandwidth_bound_seconds
+            + self.comm_seconds
+            + self.overhead_seconds
+    }
+
     /// Adds kernels that compute and read at once; returns their time.
     ///
     /// # Formula
@@ -117,6 +131,8 @@ pub(super) struct StageModel<'a> {
     /// ln(1 − k/E): how the share of untouched experts falls with every token.
     log_untouched_per_token: f64,
     kv_bytes_per_token: f64,
+    /// Shards among which one sequence's cache is divided.
+    context_shards: f64,
     /// Times that the cache is read in one step.
     cache_rereads: f64,
     head_flops_per_row: f64,
@@ -126,6 +142,8 @@ pub(super) struct StageModel<'a> {
     hand_over_seconds_per_token: f64,
     overhead_seconds: f64,
     sequence_seconds: f64,
+    /// What settings beyond the main ones do; absent where all are at their defaults.
+    settings: Option<StepSettings>,
 }
 
 impl<'a> StageModel<'a> {
@@ -133,7 +151,7 @@ impl<'a> StageModel<'a> {
         let Deployment { model, shape, .. } = deployment;
         let device = &profile.constants.device;
         let engine = profile.constants.engine(profile.generation);
-        let rates = Rates::of(deployment, device, engine);
+        let rates = Rates::of(deployment, device, engine).under_settings(deployment);
         let dtype = model.served_dtype(shape.weight_dtype);
         let (tp, layers) = (f64::from(shape.tp), f64::from(model.layers));
         let stage_layers = f64::from(model.layers.div_ceil(shape.pp));
@@ -148,8 +166,8 @@ impl<'a> StageModel<'a> {
             activation,
             shape.tp,
             1,
-        );
-        Self {
+        ) + stage_layers * links::more_bytes_per_token_and_layer(deployment);
+        let mut stage = Self {
             model,
             kv_dtype: shape.kv_dtype,
             tp: shape.tp,
@@ -165,12 +183,14 @@ impl<'a> StageModel<'a> {
                 shape.kv_dtype,
                 shape.tp,
                 shape.pp,
-            ),
+            ) / shape.effects.get(Term::ContextShards),
+            context_shards: shape.effects.get(Term::ContextShards),
             cache_rereads: cache_rereads(deployment, profile),
             head_flops_per_row: 2.0 * vocabulary / tp,
             head_bytes: vocabulary * activation / tp,
             allreduce_seconds_per_token: stage_comm / rates.link_bytes,
-            allreduce_latency_seconds: allreduce_latency(shape.tp, stage_layers, &rates),
+            allreduce_latency_seconds: allreduce_latency(shape.tp, stage_layers, &rates)
+                + links::context_latency_seconds(deployment, stage_layers, &rates),
             hand_over_seconds_per_token: if shape.pp > 1 {
                 f64::from(model.hidden) * activation / rates.link_bytes
             } else {
@@ -178,7 +198,11 @@ impl<'a> StageModel<'a> {
             },
             overhead_seconds: dispatch_overhead_seconds(deployment, profile),
             sequence_seconds: engine.sequence_overhead_us * 1e-6,
-        }
+            settings: None,
+        };
+        let layer_seconds = layer_overhead_us(deployment, engine) * 1e-6;
+        stage.settings = StepSettings::of(deployment, &stage, layer_seconds);
+        stage
     }
 
     /// Time of one step of one stage.
@@ -187,7 +211,7 @@ impl<'a> StageModel<'a> {
     /// Σ over dense layers, experts, attention, cache and head of max(flops/F, bytes/B) + links +
     /// overhead
     pub(super) fn step(&self, work: StepWork) -> StepCost {
-        let tokens = work.decode_seqs + work.prefill_tokens;
+        let tokens = work.tokens();
         let rates = &self.rates;
         let mut cost = StepCost::default();
         cost.add_roofline(Work {
@@ -218,15 +242,16 @@ impl<'a> StageModel<'a> {
         let read = self
             .model
             .kv_bytes_read_per_step(context, self.kv_dtype, self.tp)
-            * self.stage_share;
+            * self.stage_share
+            / self.context_shards;
         cost.cache_seconds = cost.add_roofline(Work {
-            flops: work.decode_seqs * self.model.decode_attention_flops(context) * share,
+            flops: work.decode_tokens() * self.model.decode_attention_flops(context) * share,
             flops_per_second: rates.attention_flops,
             bytes: work.decode_seqs * read + work.prefill_tokens * self.kv_bytes_per_token,
             bytes_per_second: rates.cache_bytes / self.cache_rereads,
         });
         // One row of logits per generating sequence; a chunk in flight adds at most one more.
-        let rows = work.decode_seqs + work.prefill_tokens.min(1.0);
+        let rows = work.decode_tokens() + work.prefill_tokens.min(1.0);
         cost.add_roofline(Work {
             flops: rows * self.head_flops_per_row,
             flops_per_second: rates.head_flops,
@@ -236,10 +261,10 @@ impl<'a> StageModel<'a> {
         cost.comm_seconds = self.allreduce_latency_seconds
             + tokens * (self.allreduce_seconds_per_token + self.hand_over_seconds_per_token);
         cost.overhead_seconds = self.overhead_seconds + work.decode_seqs * self.sequence_seconds;
-        cost.seconds = cost.compute_bound_seconds
-            + cost.bandwidth_bound_seconds
-            + cost.comm_seconds
-            + cost.overhead_seconds;
+        if let Some(settings) = &self.settings {
+            settings.amend(&mut cost, work, self);
+        }
+        cost.seconds = cost.sum();
         cost
     }
 }
@@ -314,23 +339,31 @@ pub(super) fn dispatch_overhead_seconds(
     deployment: &Deployment<'_>,
     profile: &EngineProfile<'_>,
 ) -> f64 {
-    let fit = deployment.gpu.fit;
-    let layers = f64::from(deployment.model.layers.div_ceil(deployment.shape.pp));
-    let launches = if deployment.shape.enforce_eager {
-        layers * fit.eager_layer_overhead_us * 1e-6
+    let (fit, shape) = (deployment.gpu.fit, &deployment.shape);
+    let effects = &shape.effects;
+    let layers = f64::from(deployment.model.layers.div_ceil(shape.pp));
+    let launched = if shape.enforce_eager {
+        1.0
     } else {
-        0.0
+        effects.get(Term::EagerLaunchShare)
     };
+    let mut more = effects.get(Term::StepOverheadUs);
+    if shape.gpus() > 1 {
+        more += effects.get(Term::GroupOverheadUs);
+    }
+    let launches = layers * fit.eager_layer_overhead_us * 1e-6 * launched + more * 1e-6;
+    let host = effects.get(Term::StepOverheadFactor);
     if deployment.gpu.is_cpu {
-        return fit.step_overhead_ms * 1e-3 + launches;
+        return fit.step_overhead_ms * 1e-3 * host + launches;
     }
     let engine = profile.constants.engine(profile.generation);
-    let routed = deployment.model.moe.map_or(0.0, |m| {
-        f64::from(m.sparse_layers.div_ceil(deployment.shape.pp))
-    });
-    let per_layer = layers * engine.layer_overhead_us
+    let routed = deployment
+        .model
+        .moe
+        .map_or(0.0, |m| f64::from(m.sparse_layers.div_ceil(shape.pp)));
+    let per_layer = layers * layer_overhead_us(deployment, engine)
         + routed * profile.constants.device.expert_layer_overhead_us;
-    engine.step_overhead_ms * 1e-3 + per_layer * 1e-6 + launches
+    engine.step_overhead_ms * 1e-3 * host + per_layer * 1e-6 + launches
 }
 
 /// Roofline time of a decode step of one sequence, links included and overhead not: what an

@@ -1,6 +1,7 @@
 //! What the engine, or this member, cannot do: refused with the reason before any arithmetic.
 
 use super::{Demand, Deployment};
+use crate::configuration::Term;
 use crate::job::LengthStats;
 
 /// Longest request in tokens that is reasoned about; keeps every product finite.
@@ -23,6 +24,7 @@ pub(super) fn check(deployment: &Deployment<'_>, demand: &Demand<'_>) -> Result<
     model.legal_split(shape.tp, shape.ep)?;
     model.legal_pp(shape.pp)?;
     model.legal_ep(shape.ep, shape.tp)?;
+    check_context_shards(deployment)?;
     check_engine_limits(deployment, demand)?;
     check_numbers(demand)
 }
@@ -52,6 +54,20 @@ fn check_engine_limits(deployment: &Deployment<'_>, demand: &Demand<'_>) -> Resu
         return Err(format!(
             "without chunked prefill a step must hold the longest request: max_num_batched_tokens {} is below {longest}",
             shape.max_num_batched_tokens
+        ));
+    }
+    Ok(())
+}
+
+/// Only copies of a head can give their part of a sequence away.
+fn check_context_shards(deployment: &Deployment<'_>) -> Result<(), String> {
+    let Deployment { model, shape, .. } = deployment;
+    let shards = shape.effects.get(Term::ContextShards);
+    let copies = f64::from(shape.tp) / f64::from(model.kv_heads.max(1));
+    if shards > 1.0 && (shards > copies || f64::from(shape.tp) % shards != 0.0) {
+        return Err(format!(
+            "dcp {shards} needs as many copies of every KV head: tp {} over {} heads gives {copies}",
+            shape.tp, model.kv_heads
         ));
     }
     Ok(())

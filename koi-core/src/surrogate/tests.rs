@@ -1,5 +1,7 @@
 //! Physics of the analytic member: limits, monotonicity, hand-computed numbers, mixtures.
 
+mod knobs;
+mod mechanisms;
 mod outcomes;
 mod properties;
 mod refusals;

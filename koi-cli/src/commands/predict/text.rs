@@ -4,6 +4,7 @@ use koi_core::surrogate::Limit;
 use koi_core::surrogate::stack::Stacked;
 
 use super::One;
+use super::settings::SettingReport;
 use crate::args::PredictArgs;
 use crate::output::{Grid, escape, number};
 
@@ -49,6 +50,10 @@ pub(super) fn one(one: &One) -> String {
         String::new(),
         mediators(one),
     ];
+    if let Some(report) = &one.settings {
+        out.push(String::new());
+        out.push(settings(report));
+    }
     if let Some(usd) = one.usd_per_million_output_tokens {
         out.push(String::new());
         out.push(format!(
@@ -104,4 +109,34 @@ fn mediators(one: &One) -> String {
         ]);
     }
     grid.numbers(&[1]).text()
+}
+
+/// What settings move, and which of them the prediction does not follow.
+fn settings(report: &SettingReport) -> String {
+    let mut set = Grid::new(&["SETTING", "VALUE", "THE PREDICTION FOLLOWS IT THROUGH"]);
+    for setting in &report.set {
+        let through = if setting.through.is_empty() {
+            "nothing: not followed".to_owned()
+        } else {
+            setting.through.join(", ")
+        };
+        set.row([
+            escape(&setting.name),
+            escape(&setting.value.to_string()),
+            through,
+        ]);
+    }
+    if !report.runs_without {
+        return format!("{}\n\nwithout these settings it would not run", set.text());
+    }
+    let mut moved = Grid::new(&["MOVED", "WITHOUT", "WITH", "UNIT"]);
+    for one in &report.moved {
+        moved.row([
+            one.mediator.name().to_owned(),
+            number(one.without, 4),
+            number(one.with, 4),
+            one.mediator.unit().to_owned(),
+        ]);
+    }
+    format!("{}\n\n{}", set.text(), moved.numbers(&[1, 2]).text())
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::super::{Catalog, Feature, FlagRow, GpuType, SetBy, Status, Value};
 use super::table;
 use crate::causal::{CausalModel, EdgeEnds};
+use crate::configuration::{EngineShape, Rule, Term};
 
 /// A number with its thousands as a suffix of ten, `989.4e12`.
 fn short(value: f64) -> String {
@@ -45,7 +46,15 @@ pub(super) fn knobs(catalog: &Catalog, model: &CausalModel) -> String {
         .features()
         .filter(|row| row.set_by == SetBy::Planner);
     let headings = [
-        "id", "family", "values", "default", "change", "applies", "moves", "meaning",
+        "id",
+        "family",
+        "values",
+        "default",
+        "change",
+        "applies",
+        "moves",
+        "prediction",
+        "meaning",
     ];
     table(
         "Knobs",
@@ -70,7 +79,50 @@ pub(super) fn knobs(catalog: &Catalog, model: &CausalModel) -> String {
                 row.change.name().to_owned(),
                 or_dash((!applies.is_empty()).then(|| applies.join(", "))),
                 or_dash(moves.get(row.id.as_str()).map(|v| v.join(", "))),
+                followed(catalog, row),
                 meaning,
+            ]
+        }),
+    )
+}
+
+/// Through which terms the prediction follows a knob, and what each magnitude rests on.
+fn followed(catalog: &Catalog, row: &Feature) -> String {
+    let effects = catalog.effects_of(&row.id);
+    if !effects.is_empty() {
+        let terms = effects
+            .iter()
+            .map(|e| format!("{} ({})", e.term.name(), e.basis.name()));
+        return terms.collect::<Vec<_>>().join(", ");
+    }
+    let of_row = match row.id.as_str() {
+        "ep" | "max_model_len" => "what is legal and fits; no mediator",
+        "engine_name" => "the constants of the engine, where a caller names it",
+        id if EngineShape::MAIN_SETTINGS.contains(&id) => "by itself",
+        _ => "not followed",
+    };
+    of_row.to_owned()
+}
+
+/// The vocabulary of effects.
+pub(super) fn terms() -> String {
+    table(
+        "Terms of the prediction",
+        &["term", "several knobs", "shows first in", "meaning"],
+        Term::ALL.into_iter().map(|term| {
+            let shows: Vec<&str> = term.shows_in().iter().map(|m| m.name()).collect();
+            let meet = match term.rule() {
+                Rule::Product => "multiply",
+                Rule::Sum => "add up",
+                Rule::Least => "the least counts",
+                Rule::Most => "the most counts",
+                Rule::Alone => "one alone decides",
+            };
+            vec![
+                term.name().to_owned(),
+                meet.to_owned(),
+                shows.join(", "),
+                term.doc().to_owned(),
             ]
         }),
     )
