@@ -116,19 +116,28 @@ fn held(tick: &v1::Tick, instance: &str) -> f64 {
     price.unwrap().usd_per_hour
 }
 
-/// USD per hour and device of every option on H100s that explain shows for the job.
-async fn options(client: &Client) -> Vec<f64> {
+/// USD per hour of every option that explain shows for a job which the last tick placed.
+async fn options(client: &Client, job: &str) -> Vec<f64> {
     let request = v1::ExplainJobRequest {
-        job: "sound".to_owned(),
+        job: job.to_owned(),
     };
-    let reply = client
-        .jobs()
-        .explain_job(request)
-        .await
-        .unwrap()
-        .into_inner();
-    let lines = reply.considered.iter();
+    let reply = client.jobs().explain_job(request).await;
+    let reply = reply.unwrap().into_inner();
+    assert_eq!(reply.action, "place", "{}", reply.rationale);
+    let lines = reply.not_chosen.iter();
     lines.filter_map(|o| o.usd_per_hour).collect()
+}
+
+async fn submit(client: &Client, name: &str) {
+    let submit = v1::SubmitJobRequest {
+        idempotency_key: idempotency_key(),
+        spec: Some(v1::JobSpec {
+            name: name.to_owned(),
+            ..good()
+        }),
+        validate_only: false,
+    };
+    client.jobs().submit_job(submit).await.unwrap();
 }
 
 #[tokio::test]
@@ -147,15 +156,10 @@ async fn a_price_is_refused_whole_or_used_by_the_next_plan_and_kept() {
     let client = connect(&koi).await;
     refuses(&client).await;
 
-    let submit = v1::SubmitJobRequest {
-        idempotency_key: idempotency_key(),
-        spec: Some(good()),
-        validate_only: false,
-    };
-    client.jobs().submit_job(submit).await.unwrap();
+    submit(&client, "before").await;
     let before = tick(&client).await;
     let listed = held(&before, "g6e.12xlarge");
-    let dear = options(&client).await;
+    let dear = options(&client, "before").await;
     // L40S machines become a hundred times cheaper, all others stay.
     let request = feed(vec![row("g6e.12xlarge", listed / 100.0)]);
     let reply = update(&client, request.clone()).await.unwrap();
@@ -172,10 +176,11 @@ async fn a_price_is_refused_whole_or_used_by_the_next_plan_and_kept() {
         update(&client, other).await.unwrap_err().code(),
         Code::Aborted
     );
+    submit(&client, "after").await;
     let after = tick(&client).await;
     assert!((held(&after, "g6e.12xlarge") - listed / 100.0).abs() < 1e-9);
     let least = |usd: &[f64]| usd.iter().copied().fold(f64::INFINITY, f64::min);
-    let cheap = options(&client).await;
+    let cheap = options(&client, "after").await;
     assert!(
         least(&cheap) < least(&dear) / 20.0,
         "explain shows options at the new price: {dear:?} {cheap:?}"
