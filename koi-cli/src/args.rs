@@ -193,7 +193,7 @@ pub enum Command {
     Model(ModelCommand),
     /// What a configuration would do, from the surrogate; needs no server.
     #[command(
-        after_help = "Example:\n  koi predict llama-3.1-70b --gpu H100 --tp 4 --isl 2000 --osl 300 --rate 3\n  koi predict config.json --gpu L40S --tp 2 --isl 1000 --osl 200 --concurrency 16 -o json\n  koi predict --batch rows.csv --out predictions.csv"
+        after_help = "Example:\n  koi predict llama-3.1-70b --gpu H100 --tp 4 --isl 2000 --osl 300 --rate 3\n  koi predict config.json --gpu L40S --tp 2 --isl 1000 --osl 200 --concurrency 16 -o json\n  koi predict llama-3.1-8b --gpu H100 --isl 1000 --osl 200 --concurrency 16 --perf perf_tidy.csv\n  koi predict --batch rows.csv --out predictions.csv"
     )]
     Predict(Box<PredictArgs>),
     /// Measured performance from benchmarks: import and list.
