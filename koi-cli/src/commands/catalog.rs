@@ -101,7 +101,7 @@ fn shown_flags(flags: &[PriceFlag]) -> String {
             continue;
         }
         lines.push(crate::output::escape(&format!(
-            "price {} {}",
+            "price {}: {}",
             flag.key, flag.problem
         )));
     }
