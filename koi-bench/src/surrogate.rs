@@ -8,6 +8,7 @@ mod calibrate;
 mod cv;
 mod fit;
 mod forest;
+mod near;
 mod score;
 mod table;
 
@@ -28,6 +29,9 @@ pub(crate) struct SurrogateArgs {
     /// Fit all calibrated numbers and write them to this folder instead of validating.
     #[arg(long, value_name = "DIR", conflicts_with = "cv")]
     fit: Option<PathBuf>,
+    /// Score how far measured points near a question are to be believed, instead of validating.
+    #[arg(long, conflicts_with_all = ["cv", "fit"])]
+    neighbours: bool,
     /// Write every row's prediction beside what was measured to DIR/model.csv or DIR/gpu.csv.
     #[arg(long, value_name = "DIR")]
     rows: Option<PathBuf>,
@@ -53,6 +57,14 @@ pub(crate) fn run(args: &SurrogateArgs, _global: &Global) -> anyhow::Result<Repo
     if let Some(folder) = &args.fit {
         let notes = fit::write(&points, folder, args.iterations)?;
         return Ok(Report { notes, ..empty("") });
+    }
+    if args.neighbours {
+        let (table, notes) = near::score(&points);
+        return Ok(Report {
+            table,
+            notes,
+            ..empty("")
+        });
     }
     let kinds = if args.cv.is_empty() {
         vec![By::Model, By::Gpu]

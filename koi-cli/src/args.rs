@@ -6,6 +6,7 @@ mod metrics;
 mod model;
 mod perf;
 mod predict;
+mod prices;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -18,6 +19,7 @@ pub use metrics::{MetricsCommand, MetricsParseArgs};
 pub use model::{ModelCommand, ShowArgs};
 pub use perf::{ImportArgs, ListArgs, PerfCommand};
 pub use predict::PredictArgs;
+pub use prices::{Layer, PricesCommand, PricesList, PricesUpdate};
 
 use crate::failure::EXIT_CODES;
 use crate::load::args::LoadArgs;
@@ -191,7 +193,7 @@ pub enum Command {
     Model(ModelCommand),
     /// What a configuration would do, from the surrogate; needs no server.
     #[command(
-        after_help = "Example:\n  koi predict llama-3.1-70b --gpu H100 --tp 4 --isl 2000 --osl 300 --rate 3\n  koi predict config.json --gpu L40S --tp 2 --isl 1000 --osl 200 --concurrency 16 -o json\n  koi predict --batch rows.csv --out predictions.csv"
+        after_help = "Example:\n  koi predict llama-3.1-70b --gpu H100 --tp 4 --isl 2000 --osl 300 --rate 3\n  koi predict config.json --gpu L40S --tp 2 --isl 1000 --osl 200 --concurrency 16 -o json\n  koi predict llama-3.1-8b --gpu H100 --isl 1000 --osl 200 --concurrency 16 --perf perf_tidy.csv\n  koi predict --batch rows.csv --out predictions.csv"
     )]
     Predict(Box<PredictArgs>),
     /// Measured performance from benchmarks: import and list.
@@ -200,6 +202,12 @@ pub enum Command {
         after_help = "Example:\n  koi perf import results.json --gpu H100 --tp 2\n  koi perf sources"
     )]
     Perf(PerfCommand),
+    /// What machines cost: list, overlay and feed; and updates of the feed.
+    #[command(
+        subcommand,
+        after_help = "Example:\n  koi prices list --cloud aws --market spot\n  koi prices update contract.toml --dry-run"
+    )]
+    Prices(PricesCommand),
     /// Send requests to running jobs and time every answer; `koi load report` sums up.
     #[command(
         after_help = "Example:\n  koi load --endpoints-dir /var/lib/koi/endpoints --job chat=configs/traces/chat.csv --rate 2\n  koi load report --minutes 10"

@@ -12,6 +12,7 @@ mod nodes;
 mod perf;
 mod plans;
 mod predict;
+mod prices;
 mod status;
 mod submit;
 mod ticks;
@@ -70,6 +71,7 @@ pub async fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Submit(args) => submit::run(&global, &args).await,
         Command::Predict(args) => predict::run(global.output, &args),
         Command::Perf(PerfCommand::Import(args)) => perf::import(&global, &args).await,
+        Command::Prices(command) => prices::run(&global, &command).await,
         command => Box::pin(with_server(&global, command)).await,
     }
 }
@@ -95,6 +97,7 @@ async fn with_server(global: &Global, command: Command) -> anyhow::Result<()> {
         Command::Perf(PerfCommand::List(args)) => perf::list(&context, &args).await,
         Command::Perf(PerfCommand::Import(_))
         | Command::Predict(_)
+        | Command::Prices(_)
         | Command::Up(_)
         | Command::Down
         | Command::Load(_)

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::catalog::price::MAX_USD_PER_HOUR;
 use crate::environment::Environment;
 use crate::gpu::GpuFacts;
 use crate::ids::{HostGeneration, HostId};
@@ -96,7 +97,7 @@ impl HostFacts {
             }
         }
         if let Some(price) = &self.price
-            && !(price.usd_per_hour.is_finite() && (0.0..=10_000.0).contains(&price.usd_per_hour))
+            && !(0.0..=MAX_USD_PER_HOUR).contains(&price.usd_per_hour)
         {
             bad.add(
                 "price.usd_per_hour",
@@ -122,16 +123,6 @@ impl HostFacts {
             }
         }
         bad.finish(self)
-    }
-
-    /// Price of one device for an hour; absent without a price.
-    #[must_use]
-    pub fn gpu_usd_per_hour(&self) -> Option<f64> {
-        let n = self.gpus.len();
-        self.price
-            .as_ref()
-            .filter(|_| n > 0)
-            .map(|p| p.usd_per_hour / n as f64)
     }
 }
 

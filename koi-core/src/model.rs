@@ -10,6 +10,7 @@ mod assemble;
 mod cache;
 mod config_json;
 mod dtype;
+mod features;
 mod json_text;
 mod kinds;
 mod known;

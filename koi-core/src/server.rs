@@ -8,6 +8,7 @@ mod hosts;
 mod learning;
 mod messages;
 mod planning;
+mod prices;
 
 #[cfg(test)]
 mod tests;
@@ -15,12 +16,13 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::catalog::Catalog;
+use crate::catalog::price::PriceBook;
 use crate::ids::{Epoch, JobId};
 use crate::rollout::endpoints::endpoints_of;
 use crate::rollout::{
     EndpointSet, Live, RolloutParams, desired::desired_set, reconcile::reconcile,
 };
-use crate::store::{ServerState, StoreTx, TxKind};
+use crate::store::{Change, ServerState, StoreTx, TxKind};
 use crate::time::UtcMicros;
 
 pub use learning::Learned;
@@ -40,6 +42,8 @@ const ENDPOINT_VERSIONS: i64 = 1_000_000_000;
 pub struct ServerSettings {
     /// Pace of roll-outs.
     pub rollout: RolloutParams,
+    /// List prices with the operator's overlay; the feed is in the state.
+    pub prices: PriceBook,
 }
 
 struct InFlight {
@@ -78,6 +82,7 @@ impl ServerMachine {
         settings: ServerSettings,
     ) -> Self {
         state.epoch = epoch;
+        state.reprice(&settings.prices);
         Self {
             state,
             live: Live::default(),
@@ -155,9 +160,30 @@ impl ServerMachine {
         self.state
             .apply(&tx)
             .expect("invariant: what the store committed, the state accepts");
+        self.reprice(&tx.changes);
         if let Some((ticket, reply)) = answer {
             effects.push(Effect::Reply(ticket, Ok(reply)));
         }
+    }
+
+    /// Prices of hosts follow what was written.
+    fn reprice(&mut self, changes: &[Change]) {
+        if changes.iter().any(|c| matches!(c, Change::Prices(_))) {
+            self.state.reprice(&self.settings.prices);
+            return;
+        }
+        for change in changes {
+            if let Change::Host(host) = change {
+                self.state
+                    .reprice_host(&host.facts.host, &self.settings.prices);
+            }
+        }
+    }
+
+    /// List prices with the operator's overlay, for readers.
+    #[must_use]
+    pub fn base_prices(&self) -> &PriceBook {
+        &self.settings.prices
     }
 
     fn commit_failed(&mut self, now: UtcMicros, failure: CommitFailure, effects: &mut Vec<Effect>) {
@@ -227,7 +253,7 @@ impl ServerMachine {
         self.in_flight = Some(InFlight { tx, answer });
     }
 
-    fn tx(&self, now: UtcMicros, kind: TxKind, changes: Vec<crate::store::Change>) -> StoreTx {
+    fn tx(&self, now: UtcMicros, kind: TxKind, changes: Vec<Change>) -> StoreTx {
         StoreTx {
             kind,
             epoch: self.state.epoch,

@@ -5,6 +5,7 @@
 //! suite holds both to [`ServerState::apply`]. Nothing here waits or touches a database. Spec §18.1.
 
 mod holders;
+mod prices;
 pub mod records;
 mod state;
 
@@ -19,6 +20,7 @@ pub use state::{BeliefMove, ServerState, TxRefusal};
 
 use serde::{Deserialize, Serialize};
 
+use crate::catalog::price::PricedRow;
 use crate::causal::BeliefEvent;
 use crate::host::HostRecord;
 use crate::ids::{Epoch, JobId, PlanSeq, ReplicaId, TickId};
@@ -39,6 +41,8 @@ pub enum TxKind {
     HostSeen,
     /// An operator cordoned, drained or released a host.
     HostPolicy,
+    /// A price feed brought prices.
+    PricesUpdated,
     /// S0.
     TickOpened,
     /// The tick moved to its next phase and wrote nothing else.
@@ -59,11 +63,12 @@ pub enum TxKind {
 
 impl TxKind {
     /// Every kind, for metrics and tests.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::JobSubmitted,
         Self::JobCancelled,
         Self::HostSeen,
         Self::HostPolicy,
+        Self::PricesUpdated,
         Self::TickOpened,
         Self::TickAdvanced,
         Self::EvidenceWritten,
@@ -82,6 +87,7 @@ impl TxKind {
             Self::JobCancelled => "job_cancelled",
             Self::HostSeen => "host_seen",
             Self::HostPolicy => "host_policy",
+            Self::PricesUpdated => "prices_updated",
             Self::TickOpened => "tick_opened",
             Self::TickAdvanced => "tick_advanced",
             Self::EvidenceWritten => "evidence_written",
@@ -130,6 +136,8 @@ pub enum Change {
     BeliefEvents(Vec<BeliefEvent>),
     /// Replaces the slow loop's state.
     Slow(Box<SlowState>),
+    /// Inserts or replaces prices of the feed.
+    Prices(Vec<PricedRow>),
     /// Remembers the answer to an idempotency key.
     Request(Box<RequestRecord>),
     /// Appends an audit line.

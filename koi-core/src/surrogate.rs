@@ -19,6 +19,7 @@ pub mod mixture;
 pub mod neighbours;
 mod operating_point;
 mod outcomes;
+pub mod points;
 mod prefix;
 mod queueing;
 mod rates;

@@ -11,7 +11,10 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::catalog::price::PriceKey;
+use crate::host::HostPrice;
 use crate::ids::{Epoch, PlanSeq, TickId};
+use crate::store::ServerState;
 use crate::time::UtcMicros;
 
 /// Where a tick stands. `repair` and `keep_all` are state, not flags beside it.
@@ -133,4 +136,44 @@ pub struct TickRecord {
     pub phase_ms: BTreeMap<String, f64>,
     /// Violations of the first try, when there was a repair.
     pub first_violations: Vec<String>,
+    /// Prices that held when the snapshot was taken.
+    #[serde(default)]
+    pub prices: Vec<TickPrice>,
+}
+
+/// Most prices kept with a tick.
+pub const MAX_TICK_PRICES: usize = 500;
+
+/// A price that held in a tick, and for how many hosts.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TickPrice {
+    /// What it is for.
+    pub key: PriceKey,
+    /// The price, with source and date.
+    pub price: HostPrice,
+    /// Hosts for which it held.
+    pub n_hosts: u32,
+}
+
+/// The prices that hold for a state's hosts, equal ones together, by machine; at most
+/// [`MAX_TICK_PRICES`].
+#[must_use]
+pub fn tick_prices(state: &ServerState) -> Vec<TickPrice> {
+    let mut prices: BTreeMap<(PriceKey, String), TickPrice> = BTreeMap::new();
+    for host in state.hosts.values() {
+        let Some(price) = state.price_of(host) else {
+            continue;
+        };
+        let key = PriceKey::of_host(&host.facts);
+        let said = format!("{} {} {}", price.usd_per_hour, price.source, price.date);
+        let entry = prices
+            .entry((key.clone(), said))
+            .or_insert_with(|| TickPrice {
+                key,
+                price: price.clone(),
+                n_hosts: 0,
+            });
+        entry.n_hosts += 1;
+    }
+    prices.into_values().take(MAX_TICK_PRICES).collect()
 }

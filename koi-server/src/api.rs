@@ -10,5 +10,6 @@ pub mod jobs;
 pub mod paging;
 pub mod performance;
 pub mod plans;
+mod prices;
 pub mod status;
 pub mod ticks;

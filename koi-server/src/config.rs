@@ -3,7 +3,11 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
+use koi_core::catalog::price::{PriceBook, PriceOverlay};
 use serde::Deserialize;
+
+/// Largest overlay file; one byte more is read, and refused by the parser.
+const MAX_OVERLAY_BYTES: u64 = 8 * 1024 * 1024;
 
 /// Everything an operator can set. Hyper-parameters of the method live in `koi_core::params`.
 #[derive(Debug, Clone, Deserialize)]
@@ -34,6 +38,9 @@ pub struct ServerConfig {
     /// File that lists who may connect. Absent: `<data_dir>/tokens.toml`.
     #[serde(default)]
     pub tokens_file: Option<PathBuf>,
+    /// Prices and discounts over the list, read at start. Absent: the list alone.
+    #[serde(default)]
+    pub price_overlay: Option<PathBuf>,
     /// Days of telemetry windows to keep.
     #[serde(default = "default_retention_days")]
     pub window_retention_days: u32,
@@ -161,6 +168,29 @@ impl ServerConfig {
         problems
     }
 
+    /// List prices with the operator's overlay, if there is one.
+    ///
+    /// # Errors
+    /// [`ConfigError`] naming the overlay file and every problem of it.
+    pub fn prices(&self) -> Result<PriceBook, ConfigError> {
+        let list = PriceBook::embedded().clone();
+        let Some(path) = &self.price_overlay else {
+            return Ok(list);
+        };
+        let text = read_bounded(path).map_err(|source| ConfigError::Read {
+            path: path.clone(),
+            source,
+        })?;
+        let overlay = PriceOverlay::parse(&text).map_err(|found| ConfigError::Invalid {
+            path: path.clone(),
+            problems: found
+                .iter()
+                .map(|p| format!("{}: {}", p.field, p.message))
+                .collect(),
+        })?;
+        Ok(list.with_overlay(&overlay))
+    }
+
     /// Folder for endpoint files.
     #[must_use]
     pub fn endpoints_dir(&self) -> PathBuf {
@@ -175,5 +205,76 @@ impl ServerConfig {
         self.tokens_file
             .clone()
             .unwrap_or_else(|| self.data_dir.join("tokens.toml"))
+    }
+}
+
+fn read_bounded(path: &Path) -> std::io::Result<String> {
+    use std::io::Read as _;
+    let mut text = String::new();
+    std::fs::File::open(path)?
+        .take(MAX_OVERLAY_BYTES + 1)
+        .read_to_string(&mut text)?;
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(overlay: &Path) -> ServerConfig {
+        let text = format!(
+            "listen = \"127.0.0.1:0\"\ndata_dir = \"/nowhere\"\nprice_overlay = {overlay:?}"
+        );
+        toml::from_str(&text).unwrap()
+    }
+
+    fn file(name: &str, text: &str) -> PathBuf {
+        let name = format!("koi-overlay-{}-{name}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        std::fs::write(&path, text).unwrap();
+        path
+    }
+
+    #[test]
+    fn an_overlay_file_is_laid_over_the_list() {
+        let text = "source = \"contract 7\"\ndate = \"2026-11-01\"\n[[discount]]\ncloud = \"aws\"\nfactor = 0.5\n";
+        let path = file("good.toml", text);
+        let prices = config(&path).prices().unwrap();
+        assert_eq!(prices.len(), PriceBook::embedded().len());
+        let listed = PriceBook::embedded()
+            .iter()
+            .filter(|(k, _)| k.cloud == "aws");
+        for (key, price) in listed {
+            let now = prices.price(key).unwrap();
+            assert!(
+                (now.usd_per_hour - price.usd_per_hour / 2.0).abs() < 1e-9,
+                "{key}"
+            );
+        }
+        std::fs::remove_file(path).unwrap();
+    }
+
+    #[test]
+    fn a_bad_overlay_keeps_the_server_from_starting_and_names_everything() {
+        let row =
+            "[[price]]\ncloud = \"aws\"\nregion = \"r\"\nmarket = \"spot\"\ninstance = \"x\"\n";
+        let text = format!(
+            "source = \"\"\ndate = \"2026-11-01\"\n{row}usd_per_hour = -1.0\n{row}usd_per_hour = 1e9\n"
+        );
+        let path = file("bad.toml", &text);
+        let error = config(&path).prices().unwrap_err();
+        assert!(error.is_permanent());
+        let shown = error.to_string();
+        for word in [
+            "source",
+            "price[0].usd_per_hour",
+            "price[1].usd_per_hour",
+            "twice",
+        ] {
+            assert!(shown.contains(word), "{word} in {shown}");
+        }
+        std::fs::remove_file(path).unwrap();
+        let missing = config(Path::new("/nowhere/prices.toml")).prices();
+        assert!(matches!(missing, Err(ConfigError::Read { .. })));
     }
 }

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use koi_core::catalog::Catalog;
+use koi_core::catalog::price::PriceBook;
 use koi_core::causal::CausalModel;
 use koi_core::params::Params;
 use koi_core::rollout::RolloutParams;
@@ -57,12 +58,14 @@ pub async fn postgres(data_dir: PathBuf) -> anyhow::Result<()> {
 /// Whatever keeps it from starting, with what to do about it.
 pub async fn serve(config_path: &Path) -> anyhow::Result<()> {
     let config = ServerConfig::load(config_path).context("load settings")?;
+    // Before the database is touched: a bad overlay is a wrong setting.
+    let prices = config.prices().context("load the price overlay")?;
     let telemetry = observability::start("koi-server", config.otlp_endpoint.as_deref())?;
     let shutdown = CancellationToken::new();
     stop_on_signal(shutdown.clone())?;
     let (url, private) = open_database(&config).await?;
     let result = match connect(&url, &shutdown).await {
-        Ok(Some(store)) => migrate_and_run(&config, &telemetry, store, shutdown).await,
+        Ok(Some(store)) => migrate_and_run((&config, prices), &telemetry, store, shutdown).await,
         Ok(None) => Ok(()),
         Err(error) => Err(error),
     };
@@ -128,7 +131,7 @@ async fn connect(url: &str, shutdown: &CancellationToken) -> anyhow::Result<Opti
 }
 
 async fn migrate_and_run(
-    config: &ServerConfig,
+    config: Settled<'_>,
     telemetry: &observability::Telemetry,
     store: Store,
     shutdown: CancellationToken,
@@ -169,13 +172,16 @@ struct Parts {
     shutdown: CancellationToken,
 }
 
+/// Settings, and the prices that they lead to.
+type Settled<'a> = (&'a ServerConfig, PriceBook);
+
 async fn run(
-    config: &ServerConfig,
+    (config, prices): Settled<'_>,
     telemetry: &observability::Telemetry,
     store: Store,
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
-    let (parts, mut tasks) = assemble(config, store, shutdown.clone()).await?;
+    let (parts, mut tasks) = assemble((config, prices), store, shutdown.clone()).await?;
     let (metrics_address, metrics_task) = telemetry
         .serve_metrics(config.metrics_listen, shutdown.clone())
         .await?;
@@ -202,7 +208,7 @@ type Tasks = Vec<tokio::task::JoinHandle<()>>;
 
 /// Takes the lead, loads the state and starts everything that runs without a listener.
 async fn assemble(
-    config: &ServerConfig,
+    (config, prices): Settled<'_>,
     store: Store,
     shutdown: CancellationToken,
 ) -> anyhow::Result<(Parts, Tasks)> {
@@ -211,7 +217,8 @@ async fn assemble(
         .context("load who may connect")?;
     remember_tokens(&store, &tokens).await?;
     let epoch = store.acquire_epoch().await.context("take the lead")?;
-    let loaded = store.load_state().await.context("load the state")?;
+    let mut loaded = store.load_state().await.context("load the state")?;
+    loaded.state.reprice(&prices);
     for row in &loaded.quarantined {
         tracing::error!(
             table = row.table,
@@ -225,6 +232,7 @@ async fn assemble(
     let registry = Arc::new(Registry::default());
     let settings = ServerSettings {
         rollout: rollout_params(config),
+        prices,
     };
     let observatory = Arc::new(Mutex::new(Observatory::default()));
     look_back(&store, &loaded.state, &world, &observatory).await?;

@@ -18,6 +18,7 @@ mod ladder;
 mod page;
 mod performance;
 mod plan;
+mod price;
 mod replica;
 mod request;
 mod state;

@@ -150,8 +150,11 @@ impl MemStore {
                 self.requests.entry(key).or_insert_with(|| (**r).clone());
             }
             Change::Audit(record) => self.audit.push((at, (**record).clone())),
-            Change::Host(_) | Change::Replica(_) | Change::ReplicaReleased(_) | Change::Slow(_) => {
-            }
+            Change::Host(_)
+            | Change::Replica(_)
+            | Change::ReplicaReleased(_)
+            | Change::Slow(_)
+            | Change::Prices(_) => {}
         }
     }
 

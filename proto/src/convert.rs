@@ -5,4 +5,5 @@ pub mod agents;
 pub mod environment;
 pub mod job;
 pub mod performance;
+pub mod prices;
 pub mod telemetry;

@@ -8,6 +8,7 @@
 mod hostile;
 mod kills;
 mod koi;
+mod prices;
 mod stranger;
 
 use std::path::PathBuf;

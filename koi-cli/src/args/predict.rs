@@ -65,6 +65,10 @@ pub struct PredictArgs {
     /// More models by name: a TOML list of name and config file.
     #[arg(long, value_name = "FILE")]
     pub models: Option<PathBuf>,
+    /// Measured points near the question: a CSV with the columns of the tidy table, or another file
+    /// that `koi perf import` reads; a row of --batch never speaks for itself.
+    #[arg(long, value_name = "FILE")]
+    pub perf: Option<PathBuf>,
     /// Predict every row of a CSV with the columns of the tidy table; measured columns are not read.
     #[arg(long, value_name = "FILE", requires = "out")]
     pub batch: Option<PathBuf>,

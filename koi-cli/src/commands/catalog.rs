@@ -96,22 +96,13 @@ fn shown_flags(flags: &[PriceFlag]) -> String {
     let mut stale: BTreeMap<(&str, i64), usize> = BTreeMap::new();
     let mut lines = Vec::new();
     for flag in flags {
-        let problem = match flag.problem {
-            PriceProblem::Stale { age_days } => {
-                *stale.entry((&flag.key.cloud, age_days)).or_default() += 1;
-                continue;
-            }
-            PriceProblem::NotAPrice => "is not a price".to_owned(),
-            PriceProblem::FromTheFuture { days } => format!("is dated {days} days ahead"),
-            PriceProblem::AboveList { ratio } => format!("is {ratio:.1} times the list price"),
-            PriceProblem::BelowList { ratio } => format!("is {ratio:.3} of the list price"),
-            PriceProblem::UnknownInstance => {
-                "is of a machine that is not in the catalog".to_owned()
-            }
-        };
+        if let PriceProblem::Stale { age_days } = flag.problem {
+            *stale.entry((&flag.key.cloud, age_days)).or_default() += 1;
+            continue;
+        }
         lines.push(crate::output::escape(&format!(
-            "price {}: {problem}",
-            flag.key
+            "price {}: {}",
+            flag.key, flag.problem
         )));
     }
     for ((cloud, age_days), n) in stale {

@@ -3,13 +3,14 @@
 
 mod batch;
 mod models;
+mod perf;
 mod price;
 mod settings;
 mod text;
 
 use koi_core::catalog::{Catalog, GpuType};
 use koi_core::surrogate::measured_row::{LoadKind, MeasuredRow, Question, RowAnswer};
-use koi_core::surrogate::neighbours::NeighbourVoice;
+use koi_core::surrogate::points::MeasuredPoints;
 use koi_core::surrogate::stack::{Calibration, StackPrediction};
 use koi_core::surrogate::{Answer, EngineProfile, MemoryBreakdown, Prediction};
 use koi_core::violation::Violations;
@@ -25,7 +26,8 @@ use settings::{SettingReport, Settings};
 pub(super) fn run(format: Format, args: &PredictArgs) -> anyhow::Result<()> {
     let mut models = ModelBook::open(args.models.as_deref())?;
     if let (Some(input), Some(output)) = (&args.batch, &args.out) {
-        return batch::run(&mut models, input, output, args.price);
+        let points = perf::points(&mut models, args.perf.as_deref())?;
+        return batch::run(&mut models, (input, output), args.price, &points);
     }
     let one = one(&mut models, args)?;
     emit(format, &one, || text::one(&one))
@@ -72,7 +74,9 @@ fn one(models: &mut ModelBook, args: &PredictArgs) -> anyhow::Result<One> {
         }
     };
     let report = settings.report(&plain, &prediction);
-    let stack = stack(&question, gpu).map_err(|message| Failure::new(ExitCode::Failed, message))?;
+    let points = perf::points(models, args.perf.as_deref())?;
+    let stack = stack(&question, gpu, &points)
+        .map_err(|message| Failure::new(ExitCode::Failed, message))?;
     let n_gpus = question.shape.tp * question.shape.pp * question.n_replicas;
     let usd_per_gpu_hour = args.price.or_else(|| price::usd_per_gpu_hour(gpu));
     let tokens = stack.out_tok_s_system.map(|s| s.mixed.value);
@@ -152,13 +156,17 @@ fn gpu(name: &str) -> Result<&'static GpuType, String> {
     })
 }
 
-/// The stack's answer, or why there is none. No measured rows are at hand, so neighbours are silent.
-fn stack(question: &Question, gpu: &GpuType) -> Result<StackPrediction, String> {
+/// The stack's answer, or why there is none. Without measured points neighbours are silent.
+fn stack(
+    question: &Question,
+    gpu: &GpuType,
+    points: &MeasuredPoints,
+) -> Result<StackPrediction, String> {
     let calibration = Calibration::embedded();
     match question.ask(gpu, EngineProfile::embedded(question.generation)) {
         RowAnswer::Prediction(row) => {
-            let silent = |_| NeighbourVoice::default();
-            Ok(calibration.stack(&row, &gpu.id, question.generation, silent))
+            let voice = |q| points.voice((question, gpu), &row.situation, q, None);
+            Ok(calibration.stack(&row, &gpu.id, question.generation, voice))
         }
         RowAnswer::DoesNotFit(memory) => Err(does_not_fit(&memory)),
         RowAnswer::Unsupported(why) => Err(why),

@@ -112,11 +112,41 @@ fn text(reply: &v1::GetTickReply) -> String {
             .iter()
             .map(|v| escape(&format!("refused    {v}"))),
     );
+    if !tick.prices.is_empty() {
+        out.push(String::new());
+        out.push(prices(&tick.prices));
+    }
     if !reply.evidence.is_empty() {
         out.push(String::new());
         out.push(evidence(&reply.evidence));
     }
     out.join("\n")
+}
+
+fn prices(rows: &[v1::TickPrice]) -> String {
+    let mut grid = Grid::new(&[
+        "CLOUD",
+        "REGION",
+        "MARKET",
+        "INSTANCE",
+        "USD/h",
+        "DATE",
+        "NODES",
+        "PRICE FROM",
+    ]);
+    for p in rows {
+        grid.row([
+            p.cloud.clone(),
+            p.region.clone(),
+            p.market.clone(),
+            p.instance.clone(),
+            number(Some(p.usd_per_hour), 3),
+            p.date.clone(),
+            p.n_nodes.to_string(),
+            p.source.clone(),
+        ]);
+    }
+    grid.numbers(&[4, 6]).text()
 }
 
 fn evidence(rows: &[v1::Evidence]) -> String {

@@ -1,24 +1,32 @@
 //! What machines cost, by cloud, region and market: list prices compiled in, an overlay on top, and
 //! flags on prices that are old or absurd.
 //!
-//! Not what a host states about itself: the agent's own price wins where there is one. This module
-//! has no clock, so the day against which age is counted comes in. Spec §3; field.md 2.9.
+//! Three layers: the list, an operator's overlay file, and the feed that the server keeps. What a host
+//! states about itself competes with them by date (`holding`). This module has no clock, so the day
+//! against which age is counted comes in. Spec §3; field.md 2.9.
 
+mod csv;
 mod date;
 mod flag;
+mod holding;
 mod overlay;
+mod update;
 
 #[cfg(test)]
 mod tests;
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::sync::LazyLock;
 
 use serde::{Deserialize, Serialize};
 
+pub use csv::CsvOrigin;
 pub use date::{Date, NotADate};
 pub use flag::{PriceFlag, PriceProblem};
+pub use holding::{holding, price_of_host};
 pub use overlay::{Discount, OverlayPrice, PriceOverlay};
+pub use update::{MAX_UPDATE_PRICES, Merged, PriceUpdate, PricedRow};
 
 use crate::environment::Market;
 use crate::violation::{FieldViolation, Violations};
@@ -44,6 +52,9 @@ pub const MAX_PRICES: usize = 200_000;
 const MAX_FILE_BYTES: usize = 8 * 1024 * 1024;
 /// Most characters of a name in a price row.
 const MAX_NAME: usize = 128;
+/// Dearest machine that is believed: far above any rack that can be rented, far below a slip of
+/// units.
+pub const MAX_USD_PER_HOUR: f64 = 10_000.0;
 
 /// What a price is for.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -79,6 +90,31 @@ pub enum Dated {
     Read,
 }
 
+/// Who put a price into the book.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PriceOrigin {
+    /// The list compiled in.
+    #[default]
+    List,
+    /// The operator's overlay file.
+    Overlay,
+    /// The price feed.
+    Feed,
+}
+
+impl PriceOrigin {
+    /// Name for tables.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::List => "list",
+            Self::Overlay => "overlay",
+            Self::Feed => "feed",
+        }
+    }
+}
+
 /// One price.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Price {
@@ -90,6 +126,9 @@ pub struct Price {
     pub date: Date,
     /// Whose day that is.
     pub dated: Dated,
+    /// Who put it in.
+    #[serde(default)]
+    pub origin: PriceOrigin,
 }
 
 #[derive(Deserialize)]
@@ -110,8 +149,9 @@ struct PriceFile {
 /// Region → machine → USD per hour.
 type Regions = BTreeMap<String, BTreeMap<String, f64>>;
 
-/// Prices by what they are for.
-#[derive(Debug, Clone, PartialEq, Default)]
+/// Prices by what they are for. Serialised as rows, for JSON has no maps with such keys.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(from = "Vec<PricedRow>", into = "Vec<PricedRow>")]
 pub struct PriceBook {
     prices: BTreeMap<PriceKey, Price>,
 }
@@ -178,6 +218,7 @@ impl PriceBook {
                         source: file.source.clone(),
                         date: file.date,
                         dated: file.dated,
+                        origin: PriceOrigin::List,
                     };
                     self.add(name, key, price, problems);
                 }
@@ -186,14 +227,9 @@ impl PriceBook {
     }
 
     fn add(&mut self, file: &str, key: PriceKey, price: Price, problems: &mut Violations) {
-        for part in [&key.cloud, &key.region, &key.instance] {
-            if part.is_empty() || part.len() > MAX_NAME || part.contains(char::is_control) {
-                problems.add(
-                    file,
-                    format!("a name has 1 to {MAX_NAME} printable characters: {part:.40?}"),
-                );
-                return;
-            }
+        if let Some(bad) = unprintable(&key) {
+            problems.add(file, bad);
+            return;
         }
         if self.prices.len() >= MAX_PRICES {
             problems.add(file, format!("more than {MAX_PRICES} prices"));
@@ -203,6 +239,25 @@ impl PriceBook {
         if self.prices.insert(key, price).is_some() {
             problems.add(format!("{file}.{shown}"), "is priced twice");
         }
+    }
+
+    /// Puts a price in, whatever was there.
+    pub fn put(&mut self, key: PriceKey, price: Price) -> Option<Price> {
+        self.prices.insert(key, price)
+    }
+
+    /// Takes a price out.
+    pub fn remove(&mut self, key: &PriceKey) -> Option<Price> {
+        self.prices.remove(key)
+    }
+
+    /// Prices that come after a key, in order.
+    pub fn after<'a>(
+        &'a self,
+        key: Option<&'a PriceKey>,
+    ) -> impl Iterator<Item = (&'a PriceKey, &'a Price)> {
+        let from = key.map_or(Bound::Unbounded, Bound::Excluded);
+        self.prices.range::<PriceKey, _>((from, Bound::Unbounded))
     }
 
     /// The price of a machine.
@@ -226,5 +281,35 @@ impl PriceBook {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.prices.is_empty()
+    }
+}
+
+/// What is wrong with the names of a key.
+fn unprintable(key: &PriceKey) -> Option<String> {
+    let is_bad = |part: &&String| {
+        part.is_empty() || part.len() > MAX_NAME || part.contains(char::is_control)
+    };
+    let bad = [&key.cloud, &key.region, &key.instance]
+        .into_iter()
+        .find(is_bad)?;
+    Some(format!(
+        "a name has 1 to {MAX_NAME} printable characters: {bad:.40?}"
+    ))
+}
+
+impl From<Vec<PricedRow>> for PriceBook {
+    fn from(rows: Vec<PricedRow>) -> Self {
+        Self {
+            prices: rows.into_iter().map(|r| (r.key, r.price)).collect(),
+        }
+    }
+}
+
+impl From<PriceBook> for Vec<PricedRow> {
+    fn from(book: PriceBook) -> Self {
+        book.prices
+            .into_iter()
+            .map(|(key, price)| PricedRow { key, price })
+            .collect()
     }
 }

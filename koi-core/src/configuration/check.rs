@@ -50,9 +50,9 @@ impl Catalog {
         self.configuration(stored.to_draft())
     }
 
-    /// Variables of a configuration that do not apply in a context: conditions on the model, the
-    /// job, the place and the traffic. A condition on a variable that `context` does not know is
-    /// left open.
+    /// Variables that a configuration sets away from their defaults although they do not apply in a
+    /// context: conditions on the model, the job, the place and the traffic. A condition on a
+    /// variable that `context` does not know is left open.
     #[must_use]
     pub fn inapplicable(
         &self,
@@ -60,8 +60,8 @@ impl Catalog {
         context: &dyn Fn(&str) -> Option<Value>,
     ) -> Vec<FieldViolation> {
         let mut problems = Violations::default();
-        for (id, _) in configuration.iter() {
-            let Some(row) = self.feature(id) else {
+        for (id, set) in configuration.iter() {
+            let Some(row) = self.feature(id).filter(|r| r.default.as_ref() != Some(set)) else {
                 continue;
             };
             for condition in &row.applies {

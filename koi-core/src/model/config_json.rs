@@ -139,6 +139,15 @@ fn read_architecture(
 }
 
 /// Notes what the checkpoint holds beside the layers that are counted.
+impl ModelFacts {
+    /// True when the config describes parts for media beside the language model.
+    pub(super) fn is_multimodal(&self) -> bool {
+        self.notes
+            .iter()
+            .any(|note| TOWERS.contains(&note.field.as_str()))
+    }
+}
+
 fn note_beside(reader: &mut Reader<'_>, root: &Map<String, Value>) {
     for tower in TOWERS {
         if root.get(tower).is_some_and(|v| !v.is_null()) {

@@ -3,6 +3,7 @@
 //! one. Spec §11.
 
 use super::{Checked, Findings};
+use crate::catalog::Value;
 use crate::configuration::engine_args;
 use crate::ladder::Rank;
 use crate::plan::PlanAction;
@@ -29,6 +30,7 @@ pub(super) fn check(checked: &Checked<'_>, findings: &mut Findings) {
             };
             exam.split(findings);
             exam.domains(findings);
+            exam.applicability(findings);
             exam.memory(findings);
             exam.engines(findings);
         }
@@ -81,6 +83,23 @@ impl Exam<'_> {
                     );
                 }
             }
+        }
+    }
+
+    /// Knobs that the job's model has no use for, set away from their defaults.
+    fn applicability(&self, findings: &mut Findings) {
+        let model = &self.job.spec.model.facts;
+        let place = &self.rank.1.environment;
+        let context = |name: &str| match name {
+            "gpu_type" => Some(Value::Text(place.gpu_type.clone())),
+            "market" => Some(Value::Text(place.market.name().to_owned())),
+            _ => model.feature(name),
+        };
+        let configuration = &self.rank.1.configuration;
+        let catalog = self.checked.context.catalog;
+        for v in catalog.inapplicable(configuration, &context) {
+            let detail = format!("{}: {}", v.field, v.message);
+            self.bad(findings, "C6-APPLIES", &detail);
         }
     }
 

@@ -258,6 +258,9 @@ fn c6_physics() {
         set_knob(place(d), "max_num_seqs", 1_000_000.into())
     });
     corrupt("C6-DOMAIN", |_, d| set_knob(place(d), "made_up", 1.into()));
+    corrupt("C6-APPLIES", |_, d| {
+        set_knob(place(d), "moe_backend", "triton".into())
+    });
     corrupt("C6-GPU-TYPE", |_, d| {
         place(d).ladder.as_mut().unwrap().ranks[0]
             .environment
@@ -273,6 +276,27 @@ fn c6_physics() {
     corrupt("C6-ENGINE-NAME", |_, d| {
         set_knob(place(d), "engine_name", "vllm".into())
     });
+}
+
+/// A dense model has no use for a choice of MoE kernels; what the engine does by itself is no choice.
+#[test]
+fn c6_applies_names_the_knob_and_the_reason() {
+    let world = world();
+    let found = |value: &str| {
+        let mut draft = world.plan();
+        set_knob(place(&mut draft), "moe_backend", value.into());
+        let mut found = violations(&world, draft, &context());
+        found.retain(|v| v.code == "C6-APPLIES");
+        found
+    };
+    let bad = found("triton");
+    assert_eq!(bad.len(), 1, "{bad:#?}");
+    assert!(
+        bad[0].detail.contains("moe_backend") && bad[0].detail.contains("is_moe is false"),
+        "{}",
+        bad[0].detail
+    );
+    assert_eq!(found("auto"), []);
 }
 
 /// A knob whose flag came later than the engine on the host.

@@ -25,7 +25,7 @@ pub struct Place<'a> {
     pub key: &'a PoolKey,
     /// Catalog row of the device.
     pub gpu: &'a GpuType,
-    /// Price of one device for an hour as its host states it.
+    /// Price of one device for an hour that holds for its host.
     pub stated_usd_per_hour: Option<f64>,
     /// The same, or the catalog's reference where no host states one.
     pub usd_per_hour: Option<f64>,
@@ -281,7 +281,7 @@ pub fn forecast_running(
     {
         let host = host_of(index).and_then(|h| snapshot.state.hosts.get(h));
         let host = host.ok_or_else(|| unknown(&rank.environment.to_string()))?;
-        keys.push((PoolKey::of(&host.facts), rank));
+        keys.push((PoolKey::of(host, &snapshot.state), rank));
     }
     let mut ranks = Vec::with_capacity(keys.len());
     for (key, rank) in &keys {

@@ -10,10 +10,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::environment::Environment;
-use crate::host::{HostFacts, HostRecord};
+use crate::host::HostRecord;
 use crate::ids::HostId;
 use crate::job::EngineName;
 use crate::snapshot::Snapshot;
+use crate::store::ServerState;
 
 /// Chain sizes, ascending; each divides the next.
 pub const CHAIN_SIZES: [u32; 5] = [1, 2, 4, 8, 16];
@@ -40,7 +41,8 @@ pub struct PoolKey {
 impl PoolKey {
     /// The pool a host belongs to.
     #[must_use]
-    pub fn of(facts: &HostFacts) -> Self {
+    pub fn of(host: &HostRecord, state: &ServerState) -> Self {
+        let facts = &host.facts;
         let micro_usd = |usd: f64| (usd * 1e6).round() as i64;
         let engines = facts
             .engines
@@ -53,7 +55,7 @@ impl PoolKey {
             n_gpus: facts.gpus.len() as u32,
             memory_bytes: facts.gpus.iter().map(|g| g.memory_bytes).min().unwrap_or(0),
             nvlink: facts.nvlink,
-            gpu_micro_usd_per_hour: facts.gpu_usd_per_hour().map(micro_usd),
+            gpu_micro_usd_per_hour: state.gpu_usd_per_hour(host).map(micro_usd),
             engines,
         }
     }
@@ -120,7 +122,7 @@ impl Pools {
             .filter(|h| snapshot.takes_work(h))
         {
             by_key
-                .entry(PoolKey::of(&host.facts))
+                .entry(PoolKey::of(host, &snapshot.state))
                 .or_default()
                 .push(pool_host(host, &reserved));
         }

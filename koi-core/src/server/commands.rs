@@ -7,7 +7,7 @@ use crate::snapshot::Snapshot;
 use crate::store::{
     AuditRecord, Change, Expect, JobRecord, JobState, RequestRecord, StoreTx, TxKind,
 };
-use crate::tick::{Phase, TickCause, TickRecord};
+use crate::tick::{Phase, TickCause, TickRecord, tick_prices};
 use crate::time::UtcMicros;
 
 impl ServerMachine {
@@ -27,6 +27,7 @@ impl ServerMachine {
                 reason,
                 request,
             } => self.host_policy(now, &host, (cordoned, draining), &reason, request),
+            Command::UpdatePrices { update, request } => self.update_prices(now, &update, request),
             Command::OpenTick { cause, seed } => Ok(self.open_tick(now, cause, seed)),
             Command::AdvanceTick {
                 tick,
@@ -197,6 +198,7 @@ impl ServerMachine {
             n_evidence_rows: 0,
             phase_ms: std::collections::BTreeMap::new(),
             first_violations: Vec::new(),
+            prices: tick_prices(&self.state),
         };
         changes.push(Change::Tick(Box::new(record.clone())));
         let snapshot = self.snapshot(now, record, seed);
@@ -209,7 +211,7 @@ impl ServerMachine {
 
     fn snapshot(&self, now: UtcMicros, tick: TickRecord, seed: u64) -> Snapshot {
         let id = tick.id;
-        let mut state = self.state.clone();
+        let mut state = self.state.without_feed();
         state.tick = Some(tick);
         Snapshot {
             tick: id,
@@ -240,7 +242,7 @@ impl ServerMachine {
     }
 }
 
-fn audit(request: &RequestRecord, action: &str, object: &str, reason: &str) -> Change {
+pub(super) fn audit(request: &RequestRecord, action: &str, object: &str, reason: &str) -> Change {
     Change::Audit(Box::new(AuditRecord {
         actor: request.identity.clone(),
         action: action.to_owned(),

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{Learned, PlanToCommit};
+use crate::catalog::price::PriceUpdate;
 use crate::host::HostFacts;
 use crate::ids::{Generation, HostId, JobId, TickId};
 use crate::job::JobSpec;
@@ -54,6 +55,13 @@ pub enum Command {
         draining: bool,
         /// Why, for the audit trail.
         reason: String,
+        /// Who, and the idempotency key.
+        request: RequestRecord,
+    },
+    /// Prices of a feed.
+    UpdatePrices {
+        /// Checked prices.
+        update: Box<PriceUpdate>,
         /// Who, and the idempotency key.
         request: RequestRecord,
     },

@@ -2,6 +2,7 @@
 
 mod faults;
 mod host;
+mod prices;
 mod sim;
 mod ticks;
 mod walk;

@@ -6,8 +6,9 @@ use serde::{Deserialize, Serialize};
 
 use super::holders::Holders;
 use super::{Change, Expect, JobRecord, PlanRecord, ReplicaRecord, StoreTx};
+use crate::catalog::price::{Price, PriceBook, PriceKey};
 use crate::causal::{Belief, BeliefEvent, BeliefKey, CausalModel};
-use crate::host::HostRecord;
+use crate::host::{HostPrice, HostRecord};
 use crate::ids::{Epoch, HostId, JobId, PlanSeq, ReplicaId};
 use crate::slow_loop::SlowState;
 use crate::tick::TickRecord;
@@ -32,6 +33,13 @@ pub struct ServerState {
     pub beliefs: BTreeMap<BeliefKey, BeliefMove>,
     /// The slow loop.
     pub slow: SlowState,
+    /// The price feed. A snapshot leaves it out: `priced` says what follows from it.
+    #[serde(default)]
+    pub prices: PriceBook,
+    /// Hosts for which another price holds than the one they state. Derived from hosts, feed and
+    /// list by [`ServerState::reprice`], never stored.
+    #[serde(default)]
+    pub priced: BTreeMap<HostId, HostPrice>,
 }
 
 /// The sum of a belief's events, in millionths of a count. The seed is the catalog's, so the belief
@@ -87,6 +95,7 @@ enum Undo {
     PlanSeq(PlanSeq),
     Beliefs(Vec<(BeliefKey, Option<BeliefMove>)>),
     Slow(Box<SlowState>),
+    Prices(Vec<(PriceKey, Option<Price>)>),
     Nothing,
 }
 
@@ -171,6 +180,11 @@ impl ServerState {
             Change::Plan(plan) => self.put_plan(plan)?,
             Change::BeliefEvents(events) => self.add_belief_events(events),
             Change::Slow(slow) => self.slow = (**slow).clone(),
+            Change::Prices(rows) => {
+                for row in rows {
+                    self.prices.put(row.key.clone(), row.price.clone());
+                }
+            }
             Change::Evidence(_) | Change::Request(_) | Change::Audit(_) => {}
         }
         Ok(())
@@ -309,6 +323,11 @@ impl ServerState {
                     .collect(),
             ),
             Change::Slow(_) => Undo::Slow(Box::new(self.slow.clone())),
+            Change::Prices(rows) => Undo::Prices(
+                rows.iter()
+                    .map(|r| (r.key.clone(), self.prices.price(&r.key).cloned()))
+                    .collect(),
+            ),
             Change::Evidence(_) | Change::Request(_) | Change::Audit(_) => Undo::Nothing,
         }
     }
@@ -331,6 +350,14 @@ impl ServerState {
                     }
                 }
                 Undo::Slow(before) => self.slow = *before,
+                Undo::Prices(before) => {
+                    for (key, price) in before {
+                        match price {
+                            Some(price) => drop(self.prices.put(key, price)),
+                            None => drop(self.prices.remove(&key)),
+                        }
+                    }
+                }
                 Undo::Nothing => {}
             }
         }

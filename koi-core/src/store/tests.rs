@@ -121,6 +121,7 @@ fn tick(id: i64) -> Change {
         n_evidence_rows: 0,
         phase_ms: BTreeMap::new(),
         first_violations: Vec::new(),
+        prices: Vec::new(),
     }))
 }
 

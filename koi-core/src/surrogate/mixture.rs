@@ -143,7 +143,7 @@ mod tests {
     fn embedded_weights_parse_and_others_are_refused() {
         let text = EMBEDDED;
         assert!(Mixture::parse(text).is_ok());
-        let bad = text.replacen("neighbours = 0", "neighbours = 7", 1);
+        let bad = text.replacen("neighbours = 1", "neighbours = 7", 1);
         assert!(Mixture::parse(&bad).unwrap_err().contains("tpot"));
     }
 }

@@ -121,7 +121,7 @@ fn predicted_at(
         .hosts
         .values()
         .find(|h| h.facts.environment == rank.environment)
-        .and_then(|h| h.facts.gpu_usd_per_hour())
+        .and_then(|h| snapshot.state.gpu_usd_per_hour(h))
         .map(|usd| usd * f64::from(shape.gpus()));
     let deployment = Deployment {
         model: &job.spec.model.facts,

@@ -279,7 +279,7 @@ pub fn observe_facts(
     let model = &job.spec.model.facts;
     let kv_token = model.kv_bytes_per_token_per_gpu(shape.kv_dtype, shape.tp, shape.pp);
     let usd = host
-        .and_then(|h| h.facts.gpu_usd_per_hour())
+        .and_then(|h| state.gpu_usd_per_hour(h))
         .map(|p| p * f64::from(shape.gpus()));
     ObserveFacts {
         tp: shape.tp,

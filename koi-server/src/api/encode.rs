@@ -8,7 +8,7 @@ use koi_core::rollout::EndpointSet;
 use koi_core::score::SigmaTerms;
 use koi_core::store::{PlanRecord, ReplicaPhase, ReplicaRecord, ReplicaRole, Rollout, RolloutKind};
 use koi_core::surrogate::Prediction;
-use koi_core::tick::TickRecord;
+use koi_core::tick::{TickPrice, TickRecord};
 use koi_core::variables::{MediatorValues, OutcomeValues};
 use koi_proto::convert::environment::environment_to_wire;
 use koi_proto::v1;
@@ -295,5 +295,19 @@ pub fn tick(t: &TickRecord) -> v1::Tick {
             .map(|(phase, ms)| named(phase, *ms))
             .collect(),
         first_violations: t.first_violations.clone(),
+        prices: t.prices.iter().map(tick_price).collect(),
+    }
+}
+
+fn tick_price(held: &TickPrice) -> v1::TickPrice {
+    v1::TickPrice {
+        cloud: held.key.cloud.clone(),
+        region: held.key.region.clone(),
+        market: held.key.market.name().to_owned(),
+        instance: held.key.instance.clone(),
+        usd_per_hour: held.price.usd_per_hour,
+        source: held.price.source.clone(),
+        date: held.price.date.clone(),
+        n_nodes: held.n_hosts,
     }
 }

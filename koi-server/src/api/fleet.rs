@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use koi_core::host::{HostRecord, Liveness};
+use koi_core::catalog::Catalog;
+use koi_core::host::{HostPrice, HostRecord, Liveness};
 use koi_core::ids::HostId;
 use koi_core::rollout::live::LiveHost;
 use koi_core::server::{Command, ServerMachine};
@@ -30,6 +31,8 @@ pub struct FleetApi {
     pub store: Store,
     /// Who may ask.
     pub tokens: TokenTable,
+    /// Machines with which prices are compared.
+    pub catalog: &'static Catalog,
 }
 
 fn nodes(machine: &ServerMachine) -> Vec<v1::Node> {
@@ -42,11 +45,21 @@ fn nodes(machine: &ServerMachine) -> Vec<v1::Node> {
     }
     let hosts = state.hosts.values();
     hosts
-        .map(|h| node(h, machine.live().hosts.get(&h.facts.host), &holders))
+        .map(|h| {
+            node(
+                (h, state.price_of(h)),
+                machine.live().hosts.get(&h.facts.host),
+                &holders,
+            )
+        })
         .collect()
 }
 
-fn node(host: &HostRecord, live: Option<&LiveHost>, holders: &BTreeMap<&str, String>) -> v1::Node {
+fn node(
+    (host, price): (&HostRecord, Option<&HostPrice>),
+    live: Option<&LiveHost>,
+    holders: &BTreeMap<&str, String>,
+) -> v1::Node {
     let facts = &host.facts;
     let silence = live.map(|l| utc_now().seconds_since(l.heard_at));
     let devices = facts.gpus.iter().map(|gpu| {
@@ -67,17 +80,9 @@ fn node(host: &HostRecord, live: Option<&LiveHost>, holders: &BTreeMap<&str, Str
         environment: Some(environment_to_wire(&facts.environment)),
         instance_type: facts.instance_type.clone(),
         devices: devices.collect(),
-        usd_per_hour: facts.price.as_ref().map(|p| p.usd_per_hour),
-        price_source: facts
-            .price
-            .as_ref()
-            .map(|p| p.source.clone())
-            .unwrap_or_default(),
-        price_date: facts
-            .price
-            .as_ref()
-            .map(|p| p.date.clone())
-            .unwrap_or_default(),
+        usd_per_hour: price.map(|p| p.usd_per_hour),
+        price_source: price.map(|p| p.source.clone()).unwrap_or_default(),
+        price_date: price.map(|p| p.date.clone()).unwrap_or_default(),
         liveness: silence
             .map_or(Liveness::Unreachable, Liveness::of_silence)
             .name()
@@ -194,5 +199,23 @@ impl v1::fleet_server::Fleet for FleetApi {
             .set_policy(&identity, &request.idempotency_key, policy, request.reason)
             .await?;
         Ok(Response::new(v1::DrainNodeReply { node: Some(node) }))
+    }
+
+    async fn update_prices(
+        &self,
+        request: Request<v1::UpdatePricesRequest>,
+    ) -> Result<Response<v1::UpdatePricesReply>, Status> {
+        let identity = self.tokens.operator(&request)?;
+        let reply = self.set_prices(&identity, request.into_inner()).await?;
+        Ok(Response::new(reply))
+    }
+
+    async fn list_prices(
+        &self,
+        request: Request<v1::ListPricesRequest>,
+    ) -> Result<Response<v1::ListPricesReply>, Status> {
+        self.tokens.operator(&request)?;
+        let reply = self.held_prices(request.into_inner()).await?;
+        Ok(Response::new(reply))
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use koi_core::ids::{JobId, TickId};
+use koi_core::tick::TickRecord;
 use koi_core::validation::EvidenceRow;
 use koi_proto::v1;
 use tonic::{Request, Response, Status};
@@ -76,7 +77,7 @@ impl v1::ticks_server::Ticks for TicksApi {
             .await
             .map_err(|e| store_failed(&e))?;
         Ok(Response::new(v1::ListTicksReply {
-            ticks: found.items.iter().map(encode::tick).collect(),
+            ticks: found.items.iter().map(without_prices).collect(),
             page: Some(v1::PageReply {
                 next_token: found.next.unwrap_or_default(),
             }),
@@ -98,6 +99,14 @@ impl v1::ticks_server::Ticks for TicksApi {
             Err(error @ TickError::Refused(_)) => Err(Status::aborted(error.to_string())),
             Err(error @ TickError::Panicked(_)) => Err(Status::internal(error.to_string())),
         }
+    }
+}
+
+/// A line of a list: prices are shown with one tick only.
+fn without_prices(tick: &TickRecord) -> v1::Tick {
+    v1::Tick {
+        prices: Vec::new(),
+        ..encode::tick(tick)
     }
 }
 

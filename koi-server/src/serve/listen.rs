@@ -22,6 +22,8 @@ use crate::core_loop::utc_now;
 
 /// Largest message of an ordinary call.
 const MAX_MESSAGE_BYTES: usize = 512 * 1024;
+/// Largest update of prices: the most rows, with long names.
+const MAX_PRICES_BYTES: usize = 4 * 1024 * 1024;
 /// Largest message on an agent's stream.
 const MAX_TELEMETRY_BYTES: usize = 4 * 1024 * 1024;
 /// Longest time for an ordinary call, whatever the client says.
@@ -153,6 +155,7 @@ fn operations(routes: tonic::service::Routes, parts: &Parts) -> tonic::service::
         core: core.clone(),
         store: store.clone(),
         tokens: tokens.clone(),
+        catalog: world.catalog,
     };
     let admin = AdminApi {
         core: core.clone(),
@@ -163,7 +166,7 @@ fn operations(routes: tonic::service::Routes, parts: &Parts) -> tonic::service::
     };
     routes
         .add_service(
-            v1::fleet_server::FleetServer::new(fleet).max_decoding_message_size(MAX_MESSAGE_BYTES),
+            v1::fleet_server::FleetServer::new(fleet).max_decoding_message_size(MAX_PRICES_BYTES),
         )
         .add_service(
             v1::admin_server::AdminServer::new(admin).max_decoding_message_size(MAX_MESSAGE_BYTES),

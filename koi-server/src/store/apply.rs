@@ -9,7 +9,9 @@ use koi_core::store::{Change, Expect, ReplicaRecord, StoreTx, TxRefusal};
 use koi_core::tick::{Phase, TickRecord};
 
 use super::head::Head;
-use super::{StoreError, audit, belief, evidence, host, job, plan, replica, request, state, tick};
+use super::{
+    StoreError, audit, belief, evidence, host, job, plan, price, replica, request, state, tick,
+};
 
 /// What the changes of a transaction share.
 pub(super) struct Context<'a> {
@@ -129,6 +131,7 @@ async fn apply_change(
         Change::Evidence(rows) => evidence::evidence_insert(db, rows).await,
         Change::BeliefEvents(events) => belief::belief_events_insert(db, events).await,
         Change::Slow(slow) => state::slow_state_put(db, slow).await,
+        Change::Prices(rows) => price::prices_put(db, rows, context.tx.at).await,
         Change::Request(record) => request::request_insert(db, record, context.tx.at).await,
         Change::Audit(record) => audit::audit_insert(db, record, context.tx).await,
     }

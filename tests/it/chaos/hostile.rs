@@ -20,7 +20,7 @@ fn lengths(tokens: f64) -> v1::LengthStats {
 }
 
 /// A job that would be accepted.
-fn good() -> v1::JobSpec {
+pub(super) fn good() -> v1::JobSpec {
     let config = workspace_root().join("configs/models/Llama-3.1-8B.json");
     v1::JobSpec {
         name: "sound".to_owned(),
@@ -66,7 +66,7 @@ async fn submit(
 }
 
 /// Fields that a refusal names.
-fn fields(status: &Status) -> Vec<String> {
+pub(super) fn fields(status: &Status) -> Vec<String> {
     let failure = Failure::from_status(status, "the server");
     let mut fields: Vec<String> = failure.violations.into_iter().map(|v| v.field).collect();
     fields.sort();
@@ -74,7 +74,7 @@ fn fields(status: &Status) -> Vec<String> {
     fields
 }
 
-fn target(koi: &Koi, token: Option<String>) -> Target {
+pub(super) fn target(koi: &Koi, token: Option<String>) -> Target {
     let settings = std::fs::read_to_string(koi.data().join("client.toml")).unwrap();
     let line = settings.lines().find(|l| l.starts_with("server")).unwrap();
     Target {
@@ -85,7 +85,7 @@ fn target(koi: &Koi, token: Option<String>) -> Target {
     }
 }
 
-fn operator_token(koi: &Koi) -> String {
+pub(super) fn operator_token(koi: &Koi) -> String {
     let settings = std::fs::read_to_string(koi.data().join("client.toml")).unwrap();
     let line = settings.lines().find(|l| l.starts_with("token_file"));
     let file = line.and_then(|l| l.split('"').nth(1)).unwrap();

@@ -57,6 +57,10 @@ async fn every_change_is_in_the_loaded_state() {
             (chat.id, 0),
             &[("edge:e1", 7, -3)],
         )])]),
+        tx(vec![
+            Change::Prices(vec![priced("own", 9.0), priced("own", 0.1 + 0.2)]),
+            Change::Prices(vec![priced("g5.xlarge", 1.0 / 3.0)]),
+        ]),
     ];
     let (answers, state) = agree(&script).await;
     assert!(answers.iter().all(Result::is_ok));
@@ -65,6 +69,9 @@ async fn every_change_is_in_the_loaded_state() {
         (1, 1, 1)
     );
     assert_eq!((state.plan_seq, state.epoch), (PlanSeq(1), EPOCH));
+    let own = priced("own", 0.1 + 0.2);
+    assert_eq!(state.prices.price(&own.key), Some(&own.price));
+    assert_eq!(state.prices.len(), 2);
     assert_eq!(state.tick.unwrap().phase, Phase::Plan { repair: true });
 }
 
@@ -194,6 +201,7 @@ async fn a_failed_change_takes_all_the_others_with_it() {
             put_plan(&plan(1, 0, &[chat.id], 1.0)),
             events.clone(),
             Change::Slow(Box::default()),
+            Change::Prices(vec![priced("own", 9.0)]),
             request("k", "p", "o"),
             audit("all"),
             last,

@@ -75,7 +75,7 @@ impl Program {
         let epoch = Epoch(self.reference.epoch.0.max(1) - stale);
         let kinds = TxKind::ALL;
         let kind = kinds
-            .get(usize::try_from(self.roll(12)).unwrap())
+            .get(usize::try_from(self.roll(13)).unwrap())
             .copied()
             .unwrap();
         StoreTx {
@@ -88,7 +88,7 @@ impl Program {
     }
 
     fn step(&mut self) -> (Vec<Expect>, Vec<Change>) {
-        match self.roll(12) {
+        match self.roll(13) {
             0 | 1 => self.submit(),
             2 | 3 => self.change_job(),
             4 | 5 => self.reserve(),
@@ -97,6 +97,7 @@ impl Program {
             8 => self.advance_tick(),
             9 => self.commit_plan(),
             10 => self.learn(),
+            11 => (Vec::new(), vec![self.prices()]),
             _ => {
                 let name = ["h1", "h2"]
                     .get(usize::try_from(self.roll(2)).unwrap())
@@ -227,6 +228,17 @@ impl Program {
                 audit("plan"),
             ],
         )
+    }
+
+    /// Some machines, perhaps one of them twice.
+    fn prices(&mut self) -> Change {
+        let n = 1 + self.roll(3);
+        let row = |program: &mut Self| {
+            let instance = program.pick(&["p5.48xlarge", "g5.xlarge", "own"]).unwrap();
+            let usd = program.float();
+            priced(instance, usd)
+        };
+        Change::Prices((0..n).map(|_| row(self)).collect())
     }
 
     fn learn(&mut self) -> (Vec<Expect>, Vec<Change>) {

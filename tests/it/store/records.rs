@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use koi_core::catalog::price::{Dated, Price, PriceKey, PriceOrigin, PricedRow};
 use koi_core::causal::{BeliefChange, BeliefEvent, BeliefKey, BeliefSource};
+use koi_core::environment::Market;
 use koi_core::gpu::GpuFacts;
 use koi_core::host::{HostFacts, HostPrice, HostRecord};
 use koi_core::ids::{Epoch, Generation, HostGeneration, JobId, PlanSeq, ReplicaId, TickId};
@@ -249,6 +251,24 @@ pub(crate) fn replica(job: &JobRecord, index: u32, devices: &[&str]) -> ReplicaR
     }
 }
 
+pub(crate) fn priced(instance: &str, usd_per_hour: f64) -> PricedRow {
+    PricedRow {
+        key: PriceKey {
+            cloud: "aws".to_owned(),
+            region: "us-east-1".to_owned(),
+            market: Market::Spot,
+            instance: instance.to_owned(),
+        },
+        price: Price {
+            usd_per_hour,
+            source: "'; DROP TABLE price; -- \u{1f41f}".to_owned(),
+            date: "2026-11-30".parse().unwrap(),
+            dated: Dated::Published,
+            origin: PriceOrigin::Feed,
+        },
+    }
+}
+
 pub(crate) fn tick(id: i64, phase: Phase) -> TickRecord {
     TickRecord {
         id: TickId(id),
@@ -262,6 +282,7 @@ pub(crate) fn tick(id: i64, phase: Phase) -> TickRecord {
         n_evidence_rows: 0,
         phase_ms: BTreeMap::from([("S0".to_owned(), 0.1), ("S1".to_owned(), 1e-7)]),
         first_violations: Vec::new(),
+        prices: Vec::new(),
     }
 }
 

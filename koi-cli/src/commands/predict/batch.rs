@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use koi_core::performance::import::{AskedRow, asked_rows};
 use koi_core::surrogate::EngineProfile;
 use koi_core::surrogate::measured_row::{Question, RowAnswer};
-use koi_core::surrogate::neighbours::NeighbourVoice;
+use koi_core::surrogate::points::MeasuredPoints;
 use koi_core::surrogate::stack::{Calibration, StackPrediction, Stacked};
 
 use super::models::ModelBook;
@@ -40,9 +40,9 @@ enum Line {
 /// Predicts a table.
 pub(super) fn run(
     models: &mut ModelBook,
-    input: &Path,
-    output: &Path,
+    (input, output): (&Path, &Path),
     usd_per_gpu_hour: Option<f64>,
+    points: &MeasuredPoints,
 ) -> anyhow::Result<()> {
     let size = std::fs::metadata(input)
         .with_context(|| input.display().to_string())?
@@ -53,7 +53,12 @@ pub(super) fn run(
         .map_err(|problems| Failure::invalid(&input.display().to_string(), problems))?;
     let lines: Vec<(String, Line)> = rows
         .into_iter()
-        .map(|row| (row.row_id.clone(), line(models, row, usd_per_gpu_hour)))
+        .map(|row| {
+            (
+                row.row_id.clone(),
+                line(models, row, usd_per_gpu_hour, points),
+            )
+        })
         .collect();
     if output == Path::new("-") {
         return write(std::io::stdout().lock(), &lines);
@@ -67,7 +72,13 @@ pub(super) fn run(
     print(&summary(&lines))
 }
 
-fn line(models: &mut ModelBook, asked: AskedRow, usd_per_gpu_hour: Option<f64>) -> Line {
+fn line(
+    models: &mut ModelBook,
+    asked: AskedRow,
+    usd_per_gpu_hour: Option<f64>,
+    points: &MeasuredPoints,
+) -> Line {
+    let row_id = asked.row_id;
     let row = match asked.row {
         Ok(row) => row,
         Err(problems) => {
@@ -97,9 +108,9 @@ fn line(models: &mut ModelBook, asked: AskedRow, usd_per_gpu_hour: Option<f64>) 
         RowAnswer::DoesNotFit(memory) => Line::DoesNotFit(does_not_fit(&memory)),
         RowAnswer::Unsupported(why) => Line::Unsupported(why),
         RowAnswer::Prediction(prediction) => {
-            let silent = |_| NeighbourVoice::default();
-            let generation = question.generation;
-            let stack = Calibration::embedded().stack(&prediction, &gpu.id, generation, silent);
+            let (generation, ask) = (question.generation, (&question, gpu));
+            let voice = |q| points.voice(ask, &prediction.situation, q, Some(&row_id));
+            let stack = Calibration::embedded().stack(&prediction, &gpu.id, generation, voice);
             let n_gpus = question.shape.tp * question.shape.pp * question.n_replicas;
             let usd = usd_per_gpu_hour.or_else(|| price::usd_per_gpu_hour(gpu));
             let tokens = stack.out_tok_s_system.map(|s| s.mixed.value);
@@ -215,10 +226,17 @@ d,llama-3.1-8b,H100,1,1,1,vllm,nan,200,batch,16,
 ";
 
     fn predicted(table: &str) -> Vec<(String, Line)> {
+        predicted_near(table, &MeasuredPoints::default())
+    }
+
+    fn predicted_near(table: &str, points: &MeasuredPoints) -> Vec<(String, Line)> {
         let mut models = ModelBook::open(None).unwrap();
         let rows = asked_rows(table).unwrap();
         rows.into_iter()
-            .map(|row| (row.row_id.clone(), line(&mut models, row, Some(2.0))))
+            .map(|row| {
+                let id = row.row_id.clone();
+                (id, line(&mut models, row, Some(2.0), points))
+            })
             .collect()
     }
 
@@ -243,6 +261,31 @@ d,llama-3.1-8b,H100,1,1,1,vllm,nan,200,batch,16,
     fn a_measured_value_cannot_leak() {
         let other = TABLE.replace("123456", "9");
         assert_eq!(written(&predicted(TABLE)), written(&predicted(&other)));
+    }
+
+    #[test]
+    fn measured_points_speak_for_others_and_never_for_themselves() {
+        let table = |id: &str, tokens: &str| {
+            let header = TABLE.lines().next().unwrap();
+            format!(
+                "source,{header}\nx,{id},llama-3.1-8b,H100,1,1,1,vllm,1000,200,concurrency,16,{tokens}\n"
+            )
+        };
+        let points = |text: &str| {
+            let mut models = ModelBook::open(None).unwrap();
+            super::super::perf::read(&mut models, text).unwrap()
+        };
+        let (slow, fast) = (points(&table("a", "500")), points(&table("a", "5000")));
+        assert_eq!((slow.len(), fast.len()), (1, 1));
+        let throughput = |id: &str, points: &MeasuredPoints| {
+            let lines = predicted_near(&table(id, ""), points);
+            lines[0].1.values()[0].unwrap().mixed
+        };
+        let (low, high) = (throughput("b", &slow), throughput("b", &fast));
+        assert!(low.value < high.value, "{low:?} {high:?}");
+        assert!(low.coverage > 0.5);
+        let (own, other) = (throughput("a", &slow), throughput("a", &fast));
+        assert_eq!(own, other, "no measured value reaches its own row");
     }
 
     #[test]

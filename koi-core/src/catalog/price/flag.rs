@@ -1,6 +1,7 @@
 //! Prices that should not be believed: old ones and absurd ones.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use serde::Serialize;
 
@@ -38,6 +39,34 @@ pub enum PriceProblem {
     },
     /// The catalog does not know the machine, so nothing can be compared.
     UnknownInstance,
+}
+
+impl PriceProblem {
+    /// Name for programs.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::NotAPrice => "not_a_price",
+            Self::Stale { .. } => "stale",
+            Self::FromTheFuture { .. } => "from_the_future",
+            Self::AboveList { .. } => "above_list",
+            Self::BelowList { .. } => "below_list",
+            Self::UnknownInstance => "unknown_instance",
+        }
+    }
+}
+
+impl fmt::Display for PriceProblem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotAPrice => write!(f, "is not a price"),
+            Self::Stale { age_days } => write!(f, "is {age_days} days old"),
+            Self::FromTheFuture { days } => write!(f, "is dated {days} days ahead"),
+            Self::AboveList { ratio } => write!(f, "is {ratio:.1} times the list price"),
+            Self::BelowList { ratio } => write!(f, "is {ratio:.3} of the list price"),
+            Self::UnknownInstance => write!(f, "is of a machine that is not in the catalog"),
+        }
+    }
 }
 
 /// A price and what is wrong with it.

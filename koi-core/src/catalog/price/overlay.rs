@@ -2,9 +2,14 @@
 //!
 //! The same form serves a price feed: a feed is an overlay that is merged again and again.
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 
-use super::{Date, Dated, MAX_FILE_BYTES, MAX_PRICES, Price, PriceBook, PriceKey};
+use super::{
+    Date, Dated, MAX_FILE_BYTES, MAX_PRICES, MAX_USD_PER_HOUR, Price, PriceBook, PriceKey,
+    PriceOrigin, unprintable,
+};
 use crate::environment::Market;
 use crate::violation::{FieldViolation, Violations};
 
@@ -22,6 +27,19 @@ pub struct OverlayPrice {
     pub instance: String,
     /// USD per hour for the whole machine.
     pub usd_per_hour: f64,
+}
+
+impl OverlayPrice {
+    /// What it is for.
+    #[must_use]
+    pub fn key(&self) -> PriceKey {
+        PriceKey {
+            cloud: self.cloud.clone(),
+            region: self.region.clone(),
+            market: self.market,
+            instance: self.instance.clone(),
+        }
+    }
 }
 
 /// A discount on everything that matches; what is left out matches all.
@@ -73,8 +91,9 @@ impl PriceOverlay {
     ///
     /// # Errors
     /// The parser's message, or every row that is out of bounds: factors outside (0, 10], too many
-    /// rows, prices that are not positive and finite. Here, unlike in a list, a bad price is
-    /// refused: it is the operator's own.
+    /// rows, names that are not printable, a machine priced twice, prices outside
+    /// (0, [`MAX_USD_PER_HOUR`]]. Here, unlike in a list, a bad price is refused: it is the
+    /// operator's own.
     pub fn parse(text: &str) -> Result<Self, Vec<FieldViolation>> {
         let mut problems = Violations::default();
         if text.len() > MAX_FILE_BYTES {
@@ -109,19 +128,28 @@ impl PriceOverlay {
             );
         }
         if self.prices.len() > MAX_PRICES || self.discounts.len() > 1000 {
-            problems.add(
-                "",
-                format!("at most {MAX_PRICES} prices and 1000 discounts"),
-            );
+            let limits = format!("at most {MAX_PRICES} prices and 1000 discounts");
+            problems.add("", limits);
+            return;
         }
         for (i, discount) in self.discounts.iter().enumerate() {
             if !(discount.factor > 0.0 && discount.factor <= 10.0) {
                 problems.add(format!("discount[{i}].factor"), "must be in (0, 10]");
             }
         }
+        let mut seen = BTreeSet::new();
         for (i, price) in self.prices.iter().enumerate() {
-            if !(price.usd_per_hour.is_finite() && price.usd_per_hour > 0.0) {
-                problems.add(format!("price[{i}].usd_per_hour"), "must be positive");
+            let key = price.key();
+            if let Some(bad) = unprintable(&key) {
+                problems.add(format!("price[{i}]"), bad);
+            }
+            let usd = price.usd_per_hour;
+            if !(usd > 0.0 && usd <= MAX_USD_PER_HOUR) {
+                let message = format!("must be positive and at most {MAX_USD_PER_HOUR} USD/h");
+                problems.add(format!("price[{i}].usd_per_hour"), message);
+            }
+            if !seen.insert(key) {
+                problems.add(format!("price[{i}]"), "is priced twice");
             }
         }
     }
@@ -137,6 +165,7 @@ impl PriceBook {
             for (key, price) in &mut self.prices {
                 if discount.matches(key) {
                     price.usd_per_hour *= discount.factor;
+                    price.origin = PriceOrigin::Overlay;
                     price.source = format!(
                         "{}, times {} ({})",
                         price.source, discount.factor, overlay.source
@@ -145,12 +174,7 @@ impl PriceBook {
             }
         }
         for row in &overlay.prices {
-            let key = PriceKey {
-                cloud: row.cloud.clone(),
-                region: row.region.clone(),
-                market: row.market,
-                instance: row.instance.clone(),
-            };
+            let key = row.key();
             let is_older = self
                 .prices
                 .get(&key)
@@ -163,6 +187,7 @@ impl PriceBook {
                         source: overlay.source.clone(),
                         date: overlay.date,
                         dated: Dated::Published,
+                        origin: PriceOrigin::Overlay,
                     },
                 );
             }

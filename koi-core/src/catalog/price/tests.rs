@@ -1,5 +1,7 @@
 //! Days, list prices, overlays and flags.
 
+mod feed;
+
 use super::*;
 use crate::catalog::Catalog;
 

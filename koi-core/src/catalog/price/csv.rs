@@ -1,0 +1,104 @@
+//! An overlay's prices as a table: a header with cloud, region, market, instance and usd_per_hour in
+//! any order, one machine a line.
+//!
+//! A table has no place for source and day, so they come in beside it; nothing is made up for them.
+
+use super::{Date, MAX_FILE_BYTES, MAX_PRICES, OverlayPrice, PriceOverlay};
+use crate::environment::Market;
+use crate::violation::{FieldViolation, Violations};
+
+/// Columns of the table.
+const COLUMNS: [&str; 5] = ["cloud", "region", "market", "instance", "usd_per_hour"];
+/// Most wrong lines that are named.
+const MAX_NAMED: usize = 100;
+
+/// What a table does not say.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CsvOrigin {
+    /// Where the prices come from.
+    pub source: String,
+    /// When they were so.
+    pub date: Date,
+}
+
+impl PriceOverlay {
+    /// Reads a table of prices.
+    ///
+    /// # Errors
+    /// A header that lacks columns or has others, lines with other than five cells, unknown markets,
+    /// cells that are no numbers, and what [`PriceOverlay::checked`] refuses.
+    pub fn parse_csv(text: &str, origin: CsvOrigin) -> Result<Self, Vec<FieldViolation>> {
+        let mut problems = Violations::default();
+        if text.len() > MAX_FILE_BYTES {
+            problems.add("", format!("is larger than {MAX_FILE_BYTES} bytes"));
+            return Err(problems.into_vec());
+        }
+        let mut lines = text.trim_start_matches('\u{feff}').lines().zip(1_usize..);
+        let Some(places) = lines.next().and_then(|(header, _)| columns(header)) else {
+            let wanted = COLUMNS.join(",");
+            problems.add("line 1", format!("the header is {wanted}, in any order"));
+            return Err(problems.into_vec());
+        };
+        let mut overlay = Self {
+            source: origin.source,
+            date: origin.date,
+            discounts: Vec::new(),
+            prices: Vec::new(),
+        };
+        let mut n_bad = 0;
+        for (line, number) in lines.filter(|(l, _)| !l.trim().is_empty()) {
+            if overlay.prices.len() > MAX_PRICES || n_bad >= MAX_NAMED {
+                break;
+            }
+            match row(line, &places) {
+                Ok(price) => overlay.prices.push(price),
+                Err(message) => {
+                    n_bad += 1;
+                    problems.add(format!("line {number}"), message);
+                }
+            }
+        }
+        match overlay.checked() {
+            Ok(overlay) => problems.finish(overlay),
+            Err(found) => {
+                problems.extend("", found);
+                Err(problems.into_vec())
+            }
+        }
+    }
+}
+
+/// Place of every column in the header.
+fn columns(header: &str) -> Option<[usize; 5]> {
+    let names: Vec<&str> = header.split(',').map(str::trim).collect();
+    let mut places = [0; 5];
+    for (place, wanted) in places.iter_mut().zip(COLUMNS) {
+        *place = names.iter().position(|name| *name == wanted)?;
+    }
+    (names.len() == COLUMNS.len()).then_some(places)
+}
+
+fn row(line: &str, places: &[usize; 5]) -> Result<OverlayPrice, String> {
+    let cells: Vec<&str> = line.split(',').map(str::trim).collect();
+    if cells.len() != COLUMNS.len() {
+        return Err(format!("has {} cells, not 5", cells.len()));
+    }
+    let cell = |column: usize| places.get(column).and_then(|at| cells.get(*at)).copied();
+    let text = |column: usize| cell(column).unwrap_or_default().to_owned();
+    let market = Market::from_name(&text(2)).ok_or_else(|| {
+        format!(
+            "market {:.40?} is not one of reserved, on_demand, spot",
+            text(2)
+        )
+    })?;
+    let usd_per_hour = text(4)
+        .parse()
+        .map_err(|_| format!("usd_per_hour {:.40?} is not a number", text(4)))?;
+    Ok(OverlayPrice {
+        cloud: text(0),
+        region: text(1),
+        market,
+        instance: text(3),
+        usd_per_hour,
+    })
+}

@@ -1,0 +1,316 @@
+//! Measured points by scope: the ground that the neighbours member is asked on.
+//!
+//! A point is kept as the situation in which it was measured and what the other members missed there,
+//! so that asking is a walk over one scope. Built from rows that somebody measured; which rows, and
+//! where they are stored, is the caller's business. Spec §4, member 2.
+
+use std::collections::BTreeMap;
+
+use super::EngineProfile;
+use super::measured_row::{LoadKind, MeasuredRow, Question, RowAnswer, RowPrediction};
+use super::neighbours::{Neighbour, NeighbourVoice, consult};
+use super::residual::Quantity;
+use super::situation::{Situation, is_open};
+use super::stack::{Calibration, StackPrediction, Stacked};
+use crate::catalog::GpuType;
+use crate::model::{ModelFacts, WeightDtype};
+use crate::performance::{Measured, PerformanceRow, Statistic, Timing};
+
+/// Most points that are kept; a question reads those of its scope only.
+pub const MAX_POINTS: usize = 50_000;
+
+/// What must be equal for a point to count.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Scope {
+    /// Layers, width, query and cache heads, MLP width, vocabulary, parameters: the matrices, by
+    /// whatever name the model goes.
+    matrices: [u64; 7],
+    gpu: String,
+    weights: WeightDtype,
+}
+
+impl Scope {
+    fn of(question: &Question, gpu: &GpuType) -> Self {
+        let m: &ModelFacts = &question.model;
+        let whole = [m.layers, m.hidden, m.heads, m.kv_heads, m.intermediate].map(u64::from);
+        let [layers, hidden, heads, kv_heads, intermediate] = whole;
+        let vocab = u64::from(m.vocab);
+        Self {
+            matrices: [
+                layers,
+                hidden,
+                heads,
+                kv_heads,
+                intermediate,
+                vocab,
+                m.params_total,
+            ],
+            gpu: gpu.id.clone(),
+            weights: m.served_dtype(question.shape.weight_dtype),
+        }
+    }
+}
+
+/// A measured point.
+#[derive(Debug, Clone, PartialEq)]
+struct Point {
+    row_id: String,
+    situation: Situation,
+    /// ln(measured / what the other members say), by quantity; absent where nothing was measured.
+    log_errors: [Option<f64>; 3],
+}
+
+/// Measured points, ready to be asked.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct MeasuredPoints {
+    scopes: BTreeMap<Scope, Vec<Point>>,
+    n_points: usize,
+}
+
+impl MeasuredPoints {
+    /// Takes a measured point in.
+    ///
+    /// # Errors
+    /// Why it teaches nothing: it could not run as predicted, nothing comparable was measured, or
+    /// there are [`MAX_POINTS`] already.
+    pub fn add(
+        &mut self,
+        row_id: &str,
+        (question, gpu): (&Question, &GpuType),
+        measured: &Measured,
+        calibration: &Calibration<'_>,
+    ) -> Result<(), String> {
+        if self.n_points >= MAX_POINTS {
+            return Err(format!("more than {MAX_POINTS} points"));
+        }
+        let predicted = match question.ask(gpu, EngineProfile::embedded(question.generation)) {
+            RowAnswer::Prediction(predicted) => predicted,
+            RowAnswer::DoesNotFit(_) => return Err("is said not to fit".to_owned()),
+            RowAnswer::Unsupported(why) => return Err(why),
+        };
+        let others = calibration.stack(&predicted, &gpu.id, question.generation, |_| {
+            NeighbourVoice::default()
+        });
+        let log_errors = log_errors(&others, &predicted, measured);
+        if log_errors.iter().all(Option::is_none) {
+            return Err("nothing that the members predict was measured".to_owned());
+        }
+        let points = self.scopes.entry(Scope::of(question, gpu)).or_default();
+        points.push(Point {
+            row_id: row_id.to_owned(),
+            situation: predicted.situation,
+            log_errors,
+        });
+        self.n_points += 1;
+        Ok(())
+    }
+
+    /// How many points there are.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.n_points
+    }
+
+    /// True when there is no point.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.n_points == 0
+    }
+
+    /// What points near a question say of a quantity. The point of `left_out`, the row that is
+    /// itself being asked about, does not speak.
+    #[must_use]
+    pub fn voice(
+        &self,
+        (question, gpu): (&Question, &GpuType),
+        situation: &Situation,
+        quantity: Quantity,
+        left_out: Option<&str>,
+    ) -> NeighbourVoice {
+        let Some(points) = self.scopes.get(&Scope::of(question, gpu)) else {
+            return NeighbourVoice::default();
+        };
+        let near = points
+            .iter()
+            .filter(|p| left_out.is_none_or(|id| p.row_id != id))
+            .filter_map(|p| {
+                let log_error = p.log_errors.get(quantity.index()).copied().flatten()?;
+                Some(Neighbour {
+                    situation: &p.situation,
+                    log_error,
+                    weight: 1.0,
+                })
+            });
+        consult(situation, near)
+    }
+}
+
+fn log_errors(
+    others: &StackPrediction,
+    predicted: &RowPrediction,
+    measured: &Measured,
+) -> [Option<f64>; 3] {
+    let error = |measured: Option<f64>, said: Option<Stacked>| {
+        let (measured, said) = (measured?, said?.mixed.value);
+        let error = (measured / said).ln();
+        error.is_finite().then_some(error)
+    };
+    // Below capacity the load decides the throughput; a measured one says nothing of the device.
+    let throughput = measured
+        .output_tokens_per_sec
+        .filter(|_| !is_open(&predicted.situation));
+    [
+        error(mean(measured.tpot), others.tpot_mean_ms),
+        error(mean(measured.ttft), others.ttft_mean_ms),
+        error(throughput, others.out_tok_s_system),
+    ]
+}
+
+/// A time that is a mean, or as good as one.
+fn mean(timing: Option<Timing>) -> Option<f64> {
+    let timing = timing?;
+    match timing.statistic {
+        Statistic::Mean | Statistic::Derived | Statistic::Single => Some(timing.ms),
+        Statistic::P50 => None,
+    }
+}
+
+impl From<&PerformanceRow> for MeasuredRow {
+    /// What ran; what was measured stays behind.
+    fn from(row: &PerformanceRow) -> Self {
+        let load = row.load.as_ref();
+        Self {
+            model: row.model.clone(),
+            gpu_type: row.gpu_type.clone(),
+            num_gpus: row.n_gpus,
+            tp: row.tp,
+            pp: row.pp,
+            ep: row.ep,
+            dp: row.dp,
+            engine: row.engine.clone().unwrap_or_default(),
+            engine_version: row.engine_version.clone(),
+            year: row.date.get(..4).and_then(|y| y.parse().ok()),
+            weight_dtype: row.weight_dtype.clone(),
+            kv_dtype: row.kv_dtype.clone(),
+            isl: row.isl,
+            osl: row.osl,
+            load: load.and_then(|l| l.value),
+            load_kind: load.and_then(|l| LoadKind::from_name(l.kind.name())),
+            is_disaggregated: row.disaggregated,
+            n_requests: None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::catalog::Catalog;
+    use crate::model::KnownModel;
+
+    fn question(concurrency: f64, gpu: &GpuType) -> Question {
+        let row = MeasuredRow {
+            model: "llama-3.1-8b".to_owned(),
+            gpu_type: gpu.id.clone(),
+            num_gpus: Some(1),
+            tp: Some(1),
+            pp: Some(1),
+            engine: "vllm".to_owned(),
+            isl: Some(1000.0),
+            osl: Some(200.0),
+            load: Some(concurrency),
+            load_kind: Some(LoadKind::Concurrency),
+            ..MeasuredRow::default()
+        };
+        let facts = KnownModel::find("llama-3.1-8b").unwrap().facts().unwrap();
+        Question::of(&row, &facts, gpu).unwrap()
+    }
+
+    fn stack(question: &Question, gpu: &GpuType, points: &MeasuredPoints) -> StackPrediction {
+        let profile = EngineProfile::embedded(question.generation);
+        let RowAnswer::Prediction(row) = question.ask(gpu, profile) else {
+            panic!("it runs");
+        };
+        let ask = (question, gpu);
+        Calibration::embedded().stack(&row, &gpu.id, question.generation, |q| {
+            points.voice(ask, &row.situation, q, None)
+        })
+    }
+
+    fn tpot(ms: f64) -> Measured {
+        Measured {
+            tpot: Some(Timing {
+                ms,
+                statistic: Statistic::Mean,
+            }),
+            ..Measured::default()
+        }
+    }
+
+    #[test]
+    fn a_point_draws_its_neighbourhood_and_nothing_else() {
+        let catalog = Catalog::embedded();
+        let (gpu, other) = (
+            catalog.gpu_type("H100").unwrap(),
+            catalog.gpu_type("L40S").unwrap(),
+        );
+        let none = MeasuredPoints::default();
+        let q = question(16.0, gpu);
+        let before = stack(&q, gpu, &none).tpot_mean_ms.unwrap();
+        let mut points = MeasuredPoints::default();
+        let measured = tpot(before.mixed.value * 1.5);
+        let calibration = Calibration::embedded();
+        points.add("a", (&q, gpu), &measured, &calibration).unwrap();
+        let after = stack(&q, gpu, &points);
+        let here = after.tpot_mean_ms.unwrap();
+        assert!(here.mixed.coverage > 0.5);
+        let ratio = here.mixed.value / before.mixed.value;
+        assert!(
+            ratio > 1.1 && ratio < 1.5,
+            "shrunk towards what was known: {ratio}"
+        );
+        // Nothing was measured of the first token, on another device, or far away.
+        assert_eq!(after.ttft_mean_ms, stack(&q, gpu, &none).ttft_mean_ms);
+        let elsewhere = question(16.0, other);
+        assert_eq!(
+            stack(&elsewhere, other, &points),
+            stack(&elsewhere, other, &none)
+        );
+        let far = question(512.0, gpu);
+        let far = stack(&far, gpu, &points).tpot_mean_ms.unwrap();
+        assert!(far.mixed.coverage < here.mixed.coverage / 2.0);
+    }
+
+    #[test]
+    fn a_row_does_not_speak_for_itself() {
+        let gpu = Catalog::embedded().gpu_type("H100").unwrap();
+        let q = question(16.0, gpu);
+        let mut points = MeasuredPoints::default();
+        let calibration = Calibration::embedded();
+        points
+            .add("a", (&q, gpu), &tpot(50.0), &calibration)
+            .unwrap();
+        let profile = EngineProfile::embedded(q.generation);
+        let RowAnswer::Prediction(row) = q.ask(gpu, profile) else {
+            panic!("it runs");
+        };
+        let voice = |id| points.voice((&q, gpu), &row.situation, Quantity::Tpot, id);
+        assert!(voice(None).coverage > 0.5);
+        assert_eq!(voice(Some("a")), NeighbourVoice::default());
+        assert!(voice(Some("b")).coverage > 0.5);
+    }
+
+    #[test]
+    fn what_teaches_nothing_is_refused() {
+        let gpu = Catalog::embedded().gpu_type("H100").unwrap();
+        let q = question(16.0, gpu);
+        let mut points = MeasuredPoints::default();
+        let calibration = Calibration::embedded();
+        let mut median = tpot(50.0);
+        median.tpot.as_mut().unwrap().statistic = Statistic::P50;
+        for measured in [Measured::default(), median, tpot(f64::NAN)] {
+            assert!(points.add("a", (&q, gpu), &measured, &calibration).is_err());
+        }
+        assert!(points.is_empty());
+    }
+}
