@@ -6,3 +6,4 @@ pub mod environment;
 pub mod job;
 pub mod performance;
 pub mod telemetry;
+mod text;
