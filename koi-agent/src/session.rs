@@ -1,7 +1,6 @@
 //! The stream to the server: hello, heartbeats, observations and telemetry out; desired sets and
 //! acks in. Lost streams are opened again with a jittered back-off; nothing stops meanwhile.
 
-use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -36,6 +35,8 @@ const GOOD_STREAM: Duration = Duration::from_secs(30);
 const MAX_DESIRED_BYTES: usize = 16 * 1024 * 1024;
 /// Telemetry records that may be under way; the server queues twice as many.
 const MAX_UNACKED: usize = 32;
+/// Messages of one record: names that are new, and the record.
+const MESSAGES_PER_RECORD: usize = 2;
 
 /// What a session needs.
 pub struct Session {
@@ -140,8 +141,8 @@ impl Session {
             tokio::select! {
                 message = inbound.message() => match message? {
                     Some(message) => {
-                        if let Some(ack) = self.receive(message).await {
-                            outgoing.acked(&ack);
+                        if self.receive(message).await {
+                            outgoing.acked();
                             self.send_telemetry(&outbox, &mut outgoing).await?;
                         }
                     }
@@ -178,8 +179,8 @@ impl Session {
         })
     }
 
-    /// The acknowledgement, if it is one.
-    async fn receive(&self, message: v1::ServerMessage) -> Option<v1::TelemetryAck> {
+    /// True when it acknowledges a batch.
+    async fn receive(&self, message: v1::ServerMessage) -> bool {
         match message.message {
             Some(FromServer::Welcome(welcome)) => {
                 tracing::info!(
@@ -187,7 +188,7 @@ impl Session {
                     build = welcome.server_build_id,
                     "connected"
                 );
-                None
+                false
             }
             Some(FromServer::Desired(set)) => {
                 match desired_from_wire(set) {
@@ -202,24 +203,25 @@ impl Session {
                         tracing::error!(lines, "a desired set cannot be understood: ignored whole");
                     }
                 }
-                None
+                false
             }
             Some(FromServer::Ack(ack)) => {
                 self.sink.ack(&ack.agent_boot, ack.seq);
-                Some(ack)
+                true
             }
-            None => None,
+            None => false,
         }
     }
 
     /// Sends what is new, as far as the server keeps up: a database that is away must not fill the
-    /// stream that observations share.
+    /// stream that observations share. Never waits for the outbox, so that acks are always read.
     async fn send_telemetry(
         &self,
         outbox: &mpsc::Sender<v1::AgentMessage>,
         outgoing: &mut Outgoing,
     ) -> Result<(), StreamEnd> {
-        let free = MAX_UNACKED.saturating_sub(outgoing.unacked.len());
+        let room = outbox.capacity() / MESSAGES_PER_RECORD;
+        let free = outgoing.free().min(room);
         if free == 0 {
             return Ok(());
         }
@@ -231,24 +233,28 @@ impl Session {
     }
 }
 
-/// Telemetry of one stream that is under way.
+/// Telemetry of one stream that is under way. The server answers every batch once and in order, so
+/// answers are counted: an ack that covers more than one batch does not mean that their answers,
+/// and the server's queue, are out of the way.
 #[derive(Default)]
 struct Outgoing {
     encoder: WindowEncoder,
-    unacked: VecDeque<(String, u64)>,
+    n_under_way: usize,
 }
 
 impl Outgoing {
+    fn free(&self) -> usize {
+        MAX_UNACKED.saturating_sub(self.n_under_way)
+    }
+
     fn note(&mut self, message: &v1::AgentMessage) {
-        if let Some(ToServer::Telemetry(batch)) = &message.message {
-            self.unacked
-                .push_back((batch.agent_boot.clone(), batch.seq));
+        if matches!(message.message, Some(ToServer::Telemetry(_))) {
+            self.n_under_way += 1;
         }
     }
 
-    fn acked(&mut self, ack: &v1::TelemetryAck) {
-        self.unacked
-            .retain(|(boot, seq)| *boot != ack.agent_boot || *seq > ack.seq);
+    fn acked(&mut self) {
+        self.n_under_way = self.n_under_way.saturating_sub(1);
     }
 }
 
@@ -269,4 +275,29 @@ fn jittered(pause: Duration) -> Duration {
         return pause;
     }
     pause.mul_f64(0.5 + f64::from(byte[0]) / 512.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_ack_makes_room_for_one_batch_whatever_it_covers() {
+        let batch = v1::AgentMessage {
+            message: Some(ToServer::Telemetry(v1::Telemetry::default())),
+        };
+        let dictionary = v1::AgentMessage {
+            message: Some(ToServer::Dictionary(v1::Dictionary::default())),
+        };
+        let mut outgoing = Outgoing::default();
+        for _ in 0..MAX_UNACKED {
+            outgoing.note(&dictionary);
+            outgoing.note(&batch);
+        }
+        assert_eq!(outgoing.free(), 0);
+        outgoing.acked();
+        assert_eq!(outgoing.free(), 1);
+        (0..2 * MAX_UNACKED).for_each(|_| outgoing.acked());
+        assert_eq!(outgoing.free(), MAX_UNACKED);
+    }
 }

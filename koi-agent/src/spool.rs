@@ -5,11 +5,12 @@
 //! damage) leaves a [`Gap`]. A failing disk turns new segments into memory; the agent goes on.
 //! Calls do file I/O and belong on a blocking thread when the disk may be slow.
 
+mod acking;
 mod gap;
 mod reading;
 mod segment;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -107,6 +108,8 @@ pub struct Spool {
     limits: SpoolLimits,
     segments: VecDeque<Segment>,
     gaps: GapBook,
+    /// How far the server has stored each boot of which a segment is left.
+    acked: BTreeMap<String, u64>,
     cursor: Cursor,
     next_seq: u64,
     next_index: u64,
@@ -131,6 +134,7 @@ impl Spool {
             limits,
             segments: VecDeque::new(),
             gaps: GapBook::open(folder),
+            acked: BTreeMap::new(),
             cursor: Cursor {
                 index: 0,
                 offset: 0,
@@ -313,25 +317,6 @@ impl Spool {
             self.synced_at = now;
             let synced = self.segments.back_mut().map_or(Ok(()), Segment::sync);
             self.count(synced);
-        }
-    }
-
-    /// The server has stored everything of this boot up to and including `seq`.
-    pub fn ack(&mut self, boot: &str, seq: u64) {
-        let newest = self.segments.back().map(Segment::index);
-        let current = self.boot.clone();
-        let mut failed = 0;
-        self.segments.retain(|s| {
-            let stored = s.boot() == boot && s.next_seq() <= seq.saturating_add(1);
-            let writing = Some(s.index()) == newest && s.boot() == current && !s.is_closed();
-            if stored && !writing && s.delete().is_err() {
-                failed += 1;
-            }
-            !stored || writing
-        });
-        self.n_disk_errors += failed;
-        if self.gaps.ack(boot, seq) {
-            self.store_gaps();
         }
     }
 

@@ -9,6 +9,8 @@ mod learning;
 mod messages;
 mod planning;
 mod prices;
+mod publishing;
+mod sieve;
 
 #[cfg(test)]
 mod tests;
@@ -18,12 +20,13 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use crate::catalog::Catalog;
 use crate::catalog::price::PriceBook;
 use crate::ids::{Epoch, JobId};
-use crate::rollout::endpoints::endpoints_of;
 use crate::rollout::{
     EndpointSet, Live, RolloutParams, desired::desired_set, reconcile::reconcile,
 };
 use crate::store::{Change, ServerState, StoreTx, TxKind};
 use crate::time::UtcMicros;
+
+use sieve::{Part, Sieve};
 
 pub use learning::Learned;
 pub use messages::{Command, CommitFailure, Effect, Input, Refusal, Reply, Ticket};
@@ -49,6 +52,8 @@ pub struct ServerSettings {
 struct InFlight {
     tx: StoreTx,
     answer: Option<(Ticket, Reply)>,
+    /// Parts of a write of the machine's own.
+    parts: BTreeSet<Part>,
 }
 
 /// The server's decisions. Holds no handle to anything outside.
@@ -68,6 +73,8 @@ pub struct ServerMachine {
     database_error: Option<String>,
     /// After a failed write of its own, the machine tries the next one no earlier than this.
     rest_until: Option<UtcMicros>,
+    /// Rows of its own that the database refused.
+    sieve: Sieve,
     /// Another server leads: nothing is written any more.
     stepped_down: bool,
 }
@@ -95,6 +102,7 @@ impl ServerMachine {
             endpoint_version: epoch.0.saturating_mul(ENDPOINT_VERSIONS),
             database_error: None,
             rest_until: None,
+            sieve: Sieve::default(),
             stepped_down: false,
         }
     }
@@ -152,10 +160,13 @@ impl ServerMachine {
     }
 
     fn committed(&mut self, effects: &mut Vec<Effect>) {
-        let Some(InFlight { tx, answer }) = self.in_flight.take() else {
+        let Some(InFlight { tx, answer, parts }) = self.in_flight.take() else {
             return;
         };
         self.database_error = None;
+        if answer.is_none() {
+            self.sieve.written(&parts);
+        }
         // The database has accepted it on the same rules; a refusal here is a broken invariant.
         self.state
             .apply(&tx)
@@ -187,7 +198,7 @@ impl ServerMachine {
     }
 
     fn commit_failed(&mut self, now: UtcMicros, failure: CommitFailure, effects: &mut Vec<Effect>) {
-        let Some(InFlight { answer, .. }) = self.in_flight.take() else {
+        let Some(InFlight { answer, parts, .. }) = self.in_flight.take() else {
             return;
         };
         let refusal = match failure {
@@ -204,6 +215,7 @@ impl ServerMachine {
         };
         match answer {
             Some((ticket, _)) => effects.push(Effect::Reply(ticket, Err(refusal))),
+            None if matches!(refusal, Refusal::Conflict(_)) && self.sieve.refused(now, parts) => {}
             None => self.rest_until = Some(now.plus_seconds(RETRY_SECONDS)),
         }
     }
@@ -224,7 +236,7 @@ impl ServerMachine {
                     tx: Some(tx),
                     reply,
                 }) => {
-                    self.begin(tx, Some((ticket, reply)), effects);
+                    self.begin(tx, Some((ticket, reply)), BTreeSet::new(), effects);
                 }
                 Ok(Decision { tx: None, reply }) => effects.push(Effect::Reply(ticket, Ok(reply))),
                 Err(refusal) => effects.push(Effect::Reply(ticket, Err(refusal))),
@@ -233,24 +245,31 @@ impl ServerMachine {
         let rests = self.rest_until.is_some_and(|until| now < until);
         if self.in_flight.is_none() && !self.stepped_down && !rests {
             self.rest_until = None;
-            if let Some(tx) = self.own_write(now) {
-                self.begin(tx, None, effects);
+            if let Some((tx, parts)) = self.own_write(now) {
+                self.begin(tx, None, parts, effects);
             }
         }
     }
 
     /// What the state and the agents' words ask to be written, if anything.
-    fn own_write(&self, now: UtcMicros) -> Option<StoreTx> {
-        if let Some(tx) = self.lift_over_agents(now) {
-            return Some(tx);
+    fn own_write(&mut self, now: UtcMicros) -> Option<(StoreTx, BTreeSet<Part>)> {
+        if let Some((host, tx)) = self.lift_over_agents(now) {
+            return Some((tx, BTreeSet::from([Part::Host(host)])));
         }
         let changes = reconcile(&self.state, &self.live, &self.settings.rollout, now).changes;
-        (!changes.is_empty()).then(|| self.tx(now, TxKind::RolloutsAdvanced, changes))
+        let (changes, parts) = self.sieve.pass(now, &self.state, changes);
+        (!changes.is_empty()).then(|| (self.tx(now, TxKind::RolloutsAdvanced, changes), parts))
     }
 
-    fn begin(&mut self, tx: StoreTx, answer: Option<(Ticket, Reply)>, effects: &mut Vec<Effect>) {
+    fn begin(
+        &mut self,
+        tx: StoreTx,
+        answer: Option<(Ticket, Reply)>,
+        parts: BTreeSet<Part>,
+        effects: &mut Vec<Effect>,
+    ) {
         effects.push(Effect::Commit(Box::new(tx.clone())));
-        self.in_flight = Some(InFlight { tx, answer });
+        self.in_flight = Some(InFlight { tx, answer, parts });
     }
 
     fn tx(&self, now: UtcMicros, kind: TxKind, changes: Vec<Change>) -> StoreTx {
@@ -280,39 +299,6 @@ impl ServerMachine {
                 effects.push(Effect::PushDesired(host.clone(), Box::new(set)));
             }
         }
-    }
-
-    fn publish(&mut self, effects: &mut Vec<Effect>) {
-        for (id, job) in &self.state.jobs {
-            let endpoints = endpoints_of(&self.state, &self.live, *id);
-            let before = self.published.get(id);
-            let twin = self.state.job_named(job.spec.name.as_str());
-            // The set of a name belongs to the live job of that name, not to one that is over.
-            let is_anothers = twin.is_some_and(|t| t.id != *id);
-            let is_known = before.is_some_and(|b| b.endpoints == endpoints);
-            // The last word about a job is said even if it never had an endpoint.
-            let is_last_word = job.state.is_finished() && endpoints.is_empty();
-            let is_news = !is_known || (is_last_word && !self.retired.contains(id));
-            if is_anothers || !is_news {
-                continue;
-            }
-            if is_last_word {
-                self.retired.insert(*id);
-            }
-            self.endpoint_version = self.endpoint_version.saturating_add(1);
-            let set = EndpointSet {
-                job: job.spec.name.as_str().to_owned(),
-                version: self.endpoint_version,
-                served_model_name: job.spec.model.id.clone(),
-                endpoints,
-            };
-            self.published.insert(*id, set.clone());
-            effects.push(Effect::Publish(set));
-        }
-        // A job is forgotten after it finished, and a finished one has no endpoints.
-        let jobs = &self.state.jobs;
-        self.published.retain(|id, _| jobs.contains_key(id));
-        self.retired.retain(|id| jobs.contains_key(id));
     }
 }
 

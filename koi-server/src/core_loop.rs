@@ -12,14 +12,14 @@ use koi_core::rollout::EndpointSet;
 use koi_core::server::{
     Command, CommitFailure, Effect, Input, Refusal, Reply, ServerMachine, Ticket,
 };
-use koi_core::store::StoreTx;
+use koi_core::store::{Change, StoreTx};
 use koi_core::time::UtcMicros;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use crate::agents::registry::Registry;
 use crate::endpoints::EndpointBoard;
-use crate::observability::Metric;
+use crate::observability::{Metric, causes};
 use crate::store::{Outcome, Store, StoreError, TxKey};
 
 /// Messages that may wait for the loop.
@@ -30,6 +30,9 @@ const TIMER: Duration = Duration::from_millis(200);
 
 /// Pause before the next write after the database could not be reached.
 const AWAY_PAUSE: Duration = Duration::from_millis(500);
+
+/// Rows of a failed write that are named in the log.
+const ROWS_SHOWN: usize = 4;
 
 type Query = Box<dyn FnOnce(&ServerMachine) + Send>;
 
@@ -190,10 +193,7 @@ impl Loop {
         self.commit = None;
         match result {
             Ok(()) => Input::Committed,
-            Err(error) => {
-                tracing::warn!(%error, "a write failed");
-                Input::CommitFailed(failure(&error))
-            }
+            Err(error) => Input::CommitFailed(failure(&error)),
         }
     }
 
@@ -225,6 +225,10 @@ impl Loop {
                 started.elapsed().as_secs_f64(),
                 Some(("kind", tx.kind.name())),
             );
+            if let Err(error) = &result {
+                let (error, kind) = (causes(error), tx.kind.name());
+                tracing::warn!(error, kind, rows = rows_of(&tx), "a write failed");
+            }
             if result.as_ref().is_err_and(StoreError::is_transient) {
                 tokio::time::sleep(AWAY_PAUSE).await;
             }
@@ -245,6 +249,31 @@ impl Loop {
             self.parts.endpoints.publish(set);
         }
     }
+}
+
+/// The rows of a write by name, the first few of them.
+fn rows_of(tx: &StoreTx) -> String {
+    let name = |change: &Change| match change {
+        Change::Job(job) => format!("job {}", job.spec.name),
+        Change::Host(host) => format!("node {}", host.facts.host),
+        Change::Replica(replica) => format!("replica {}", replica.id),
+        Change::ReplicaReleased(id) => format!("release of {id}"),
+        Change::Tick(_) => "tick".to_owned(),
+        Change::Plan(_) => "plan".to_owned(),
+        Change::Evidence(_) => "evidence".to_owned(),
+        Change::BeliefEvents(_) => "belief events".to_owned(),
+        Change::Slow(_) => "slow state".to_owned(),
+        Change::Request(_) => "request".to_owned(),
+        Change::Audit(_) => "audit".to_owned(),
+    };
+    let shown: Vec<String> = tx.changes.iter().take(ROWS_SHOWN).map(name).collect();
+    let more = tx.changes.len().saturating_sub(ROWS_SHOWN);
+    let more = if more > 0 {
+        format!(" and {more} more")
+    } else {
+        String::new()
+    };
+    format!("{}{more}", shown.join(", "))
 }
 
 /// Commits until it is known whether it happened. A commit whose answer was lost is asked for again

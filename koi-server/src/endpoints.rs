@@ -1,21 +1,41 @@
 //! Ready endpoints for gateways: a file per job, replaced by rename, and a channel for watchers.
+//!
+//! The files are for others to read, so they are looked at again and again: what was removed, changed
+//! or could not be written is put right, whoever or whatever did it.
 
-use std::collections::BTreeMap;
-use std::path::PathBuf;
-use std::sync::Mutex;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use koi_core::rollout::EndpointSet;
 use tokio::sync::broadcast;
+use tokio_util::sync::CancellationToken;
 
 /// Changes a slow watcher may be behind before it has to start anew.
 const BACKLOG: usize = 256;
+/// Between two looks at the files.
+const LOOK_EVERY: Duration = Duration::from_secs(3);
 
 /// The board where endpoint sets are posted.
 #[derive(Debug)]
 pub struct EndpointBoard {
     dir: PathBuf,
-    newest: Mutex<BTreeMap<String, EndpointSet>>,
+    posts: Mutex<Posts>,
     changes: broadcast::Sender<EndpointSet>,
+}
+
+/// What should lie in the folder. Its lock is held while a file of it is written or removed, so that
+/// an older set never comes after a newer one.
+#[derive(Debug, Default)]
+struct Posts {
+    newest: BTreeMap<String, EndpointSet>,
+    /// Jobs that are over and whose file may still be there.
+    leaving: BTreeSet<String>,
+    /// Jobs whose file could not be put right, and why: said once.
+    failing: BTreeMap<String, String>,
 }
 
 impl EndpointBoard {
@@ -23,12 +43,12 @@ impl EndpointBoard {
     ///
     /// # Errors
     /// When the folder cannot be made.
-    pub fn open(dir: PathBuf) -> std::io::Result<Self> {
-        std::fs::create_dir_all(&dir)?;
+    pub fn open(dir: PathBuf) -> io::Result<Self> {
+        fs::create_dir_all(&dir)?;
         let (changes, _) = broadcast::channel(BACKLOG);
         Ok(Self {
             dir,
-            newest: Mutex::new(BTreeMap::new()),
+            posts: Mutex::default(),
             changes,
         })
     }
@@ -36,30 +56,26 @@ impl EndpointBoard {
     /// Removes files of jobs that are not live: they ended while no server ran, or under one that
     /// forgot them.
     pub fn sweep(&self, is_live: impl Fn(&str) -> bool) {
-        let entries = std::fs::read_dir(&self.dir).into_iter().flatten().flatten();
+        let entries = fs::read_dir(&self.dir).into_iter().flatten().flatten();
         for entry in entries {
             let name = entry.file_name();
             let job = name.to_str().and_then(|n| n.strip_suffix(".json"));
-            if job.is_some_and(|job| !job.starts_with('.') && !is_live(job)) {
-                match std::fs::remove_file(entry.path()) {
-                    Ok(()) => {
-                        tracing::info!(path = %entry.path().display(), "stale endpoints removed")
-                    }
-                    Err(error) => tracing::error!(%error, "cannot remove a stale endpoint file"),
-                }
+            if let Some(job) = job.filter(|job| !job.starts_with('.') && !is_live(job)) {
+                tracing::info!(path = %entry.path().display(), "stale endpoints go");
+                let mut posts = self.posts();
+                posts.leaving.insert(job.to_owned());
+                posts.put_right(&self.dir, job);
             }
         }
     }
 
     /// Posts a set: file first, then watchers.
     pub fn publish(&self, set: EndpointSet) {
-        if let Err(error) = self.write(&set) {
-            tracing::error!(%error, job = set.job, "cannot write the endpoint file");
-        }
-        self.newest
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
-            .insert(set.job.clone(), set.clone());
+        let mut posts = self.posts();
+        posts.leaving.remove(&set.job);
+        posts.newest.insert(set.job.clone(), set.clone());
+        posts.put_right(&self.dir, &set.job);
+        drop(posts);
         // No watcher is not an error.
         drop(self.changes.send(set));
     }
@@ -67,35 +83,136 @@ impl EndpointBoard {
     /// Takes down the set of a job that is over: no file is left, so that clients stop sending, and
     /// watchers see the set empty.
     pub fn retire(&self, set: EndpointSet) {
-        match std::fs::remove_file(self.dir.join(format!("{}.json", set.job))) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                tracing::error!(%error, job = set.job, "cannot remove the endpoint file");
-            }
-            Ok(()) | Err(_) => {}
-        }
-        self.newest
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
-            .remove(&set.job);
+        let mut posts = self.posts();
+        posts.newest.remove(&set.job);
+        posts.leaving.insert(set.job.clone());
+        posts.put_right(&self.dir, &set.job);
+        drop(posts);
         // No watcher is not an error.
         drop(self.changes.send(set));
     }
 
-    fn write(&self, set: &EndpointSet) -> std::io::Result<()> {
-        let path = self.dir.join(format!("{}.json", set.job));
-        let temporary = self.dir.join(format!(".{}.json.new", set.job));
-        let text = serde_json::to_vec_pretty(set)?;
-        std::fs::write(&temporary, text)?;
-        std::fs::rename(&temporary, &path)
+    /// Puts right whatever in the folder is not as it should be. The lock is given back between two
+    /// files: nothing waits for a whole look.
+    pub fn repair(&self) {
+        let posts = self.posts();
+        let jobs: BTreeSet<String> = posts.newest.keys().chain(&posts.leaving).cloned().collect();
+        drop(posts);
+        for job in jobs {
+            let mut posts = self.posts();
+            let failed_before = posts.failing.contains_key(&job);
+            if posts.is_right(&self.dir, &job) {
+                posts.settled(&job);
+                continue;
+            }
+            posts.put_right(&self.dir, &job);
+            if !posts.failing.contains_key(&job) {
+                tracing::warn!(job, failed_before, "its endpoint file was put right");
+            }
+        }
     }
 
     /// The newest set of a job, and every change from now on.
     #[must_use]
     pub fn watch(&self, job: &str) -> (Option<EndpointSet>, broadcast::Receiver<EndpointSet>) {
-        let newest = self
-            .newest
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
-        (newest.get(job).cloned(), self.changes.subscribe())
+        let posts = self.posts();
+        (posts.newest.get(job).cloned(), self.changes.subscribe())
+    }
+
+    fn posts(&self) -> MutexGuard<'_, Posts> {
+        self.posts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+impl Posts {
+    /// True when the file of a job is as it should be, or should not be there and is not.
+    fn is_right(&self, dir: &Path, job: &str) -> bool {
+        let path = file_of(dir, job);
+        match self.newest.get(job) {
+            Some(set) => text_of(set).is_ok_and(|text| holds(&path, &text).unwrap_or(false)),
+            None => path
+                .symlink_metadata()
+                .is_err_and(|error| error.kind() == io::ErrorKind::NotFound),
+        }
+    }
+
+    fn settled(&mut self, job: &str) {
+        self.failing.remove(job);
+        self.leaving.remove(job);
+    }
+
+    /// Writes or removes the file of a job; a failure is said once and made up for at a later look.
+    fn put_right(&mut self, dir: &Path, job: &str) {
+        let done = match self.newest.get(job) {
+            Some(set) => write(dir, set),
+            None => remove(dir, job),
+        };
+        match done {
+            Ok(()) => self.settled(job),
+            Err(error) => {
+                let error = error.to_string();
+                if self.failing.get(job) != Some(&error) {
+                    tracing::error!(error, job, "cannot put its endpoint file right; trying on");
+                }
+                self.failing.insert(job.to_owned(), error);
+            }
+        }
+    }
+}
+
+/// Looks at the files every few seconds until the server stops.
+pub fn keep(board: Arc<EndpointBoard>, shutdown: CancellationToken) -> tokio::task::JoinHandle<()> {
+    tokio::spawn(async move {
+        let mut timer = tokio::time::interval(LOOK_EVERY);
+        timer.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                () = shutdown.cancelled() => return,
+                _ = timer.tick() => {}
+            }
+            let board = board.clone();
+            if let Err(error) = tokio::task::spawn_blocking(move || board.repair()).await {
+                tracing::error!(%error, "a look at the endpoint files ended badly");
+            }
+        }
+    })
+}
+
+fn file_of(dir: &Path, job: &str) -> PathBuf {
+    dir.join(format!("{job}.json"))
+}
+
+fn text_of(set: &EndpointSet) -> io::Result<Vec<u8>> {
+    Ok(serde_json::to_vec_pretty(set)?)
+}
+
+/// Whether a file holds exactly this; no more than that is read of it.
+fn holds(path: &Path, text: &[u8]) -> io::Result<bool> {
+    let metadata = path.symlink_metadata()?;
+    if !metadata.is_file() || metadata.len() != text.len() as u64 {
+        return Ok(false);
+    }
+    let mut content = Vec::with_capacity(text.len() + 1);
+    fs::File::open(path)?
+        .take(text.len() as u64 + 1)
+        .read_to_end(&mut content)?;
+    Ok(content == text)
+}
+
+fn write(dir: &Path, set: &EndpointSet) -> io::Result<()> {
+    // The folder may have been removed as well.
+    fs::create_dir_all(dir)?;
+    let temporary = dir.join(format!(".{}.json.new", set.job));
+    fs::write(&temporary, text_of(set)?)?;
+    fs::rename(&temporary, file_of(dir, &set.job))
+}
+
+fn remove(dir: &Path, job: &str) -> io::Result<()> {
+    match fs::remove_file(file_of(dir, job)) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -32,6 +32,19 @@ pub enum Metric {
     AgentsConnected,
 }
 
+/// An error and everything that it was caused by, for one line of a log.
+#[must_use]
+pub fn causes(error: &dyn std::error::Error) -> String {
+    let mut words = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        words.push_str(": ");
+        words.push_str(&error.to_string());
+        cause = error.source();
+    }
+    words
+}
+
 impl Metric {
     /// The published name.
     #[must_use]

@@ -25,7 +25,7 @@ use crate::agents::telemetry::MAX_AHEAD_SECONDS;
 use crate::auth::{Identity, TokenTable};
 use crate::config::ServerConfig;
 use crate::core_loop::{Core, CoreParts, utc_now};
-use crate::endpoints::EndpointBoard;
+use crate::endpoints::{self, EndpointBoard};
 use crate::observability;
 use crate::postgres::{PrivateCluster, RunningPostgres, Settings, run_foreground};
 use crate::store::{NewToken, Store, StoreOptions};
@@ -258,6 +258,7 @@ async fn assemble(
         config.window_retention_days,
         shutdown.clone(),
     );
+    let endpoint_keeper = endpoints::keep(endpoints.clone(), shutdown.clone());
     let tasks = TaskTracker::new();
     let parts = Parts {
         core,
@@ -271,7 +272,7 @@ async fn assemble(
         tasks,
         shutdown,
     };
-    Ok((parts, vec![core_task, tick_task, keeper]))
+    Ok((parts, vec![core_task, tick_task, keeper, endpoint_keeper]))
 }
 
 fn rollout_params(config: &ServerConfig) -> RolloutParams {

@@ -101,6 +101,8 @@ impl Store {
                 millis(options.statement_timeout),
             ),
             ("timezone", "UTC".to_owned()),
+            // What migrations and partitions find in place already is no news.
+            ("client_min_messages", "warning".to_owned()),
         ]);
         let pool = |size| {
             PgPoolOptions::new()

@@ -7,3 +7,4 @@ pub mod job;
 pub mod performance;
 pub mod prices;
 pub mod telemetry;
+mod text;

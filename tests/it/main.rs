@@ -4,6 +4,8 @@
 // Modules in alphabetical order; each names what it covers in its first line. `cfg(test)` makes helper
 // functions count as test code for the lints.
 #[cfg(test)]
+mod agents;
+#[cfg(test)]
 mod chaos;
 #[cfg(test)]
 mod real_vllm;

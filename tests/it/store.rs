@@ -6,10 +6,11 @@ mod history;
 mod performance;
 mod private_cluster;
 mod programs;
-mod records;
+pub(crate) mod records;
 mod recovery;
 mod schema;
 mod telemetry;
+mod words;
 
 use koi_core::store::{ServerState, StoreTx, TxRefusal};
 use koi_server::store::{StoreError, TxKey};

@@ -46,6 +46,9 @@ impl Spool {
             }
             let segment = &self.segments[at];
             match segment.read(self.cursor.offset) {
+                Step::Record { seq, next, .. } if self.is_acked(segment.boot(), seq) => {
+                    self.cursor.offset = next;
+                }
                 Step::Record { seq, payload, next } => {
                     self.cursor.offset = next;
                     return Some(Entry::Record {

@@ -106,6 +106,49 @@ fn records_come_back_in_order_once_and_acks_free_them() {
 }
 
 #[test]
+fn what_is_acknowledged_is_not_sent_again_on_a_new_stream() {
+    let folder = TestFolder::new();
+    let mut spool = Spool::open(folder.path(), "b1", SpoolLimits::default()).unwrap();
+    push(&mut spool, "b1", 400);
+    assert_eq!(all(&mut spool).len(), 400);
+    spool.ack("b1", 390);
+    spool.rewind();
+    assert_eq!(seqs(&all(&mut spool)), (391..=400).collect::<Vec<_>>());
+    // An ack of an older batch takes nothing back.
+    spool.ack("b1", 7);
+    spool.rewind();
+    assert_eq!(seqs(&all(&mut spool)), (391..=400).collect::<Vec<_>>());
+    // In the middle of a read, what an ack covers is left out of the rest.
+    spool.rewind();
+    assert_eq!(seqs(&spool.read(usize::MAX, 2)), [391, 392]);
+    spool.ack("b1", 398);
+    assert_eq!(seqs(&all(&mut spool)), [399, 400]);
+}
+
+#[test]
+fn a_stored_segment_is_given_up_before_it_is_full() {
+    let folder = TestFolder::new();
+    let mut spool = Spool::open(folder.path(), "b1", SpoolLimits::default()).unwrap();
+    let early = SpoolLimits::default().segment_bytes / 16;
+    while spool.stats().disk_bytes < early {
+        push(&mut spool, "b1", 1);
+    }
+    let n = all(&mut spool).len() as u64;
+    spool.ack("b1", n);
+    assert_eq!(spool.stats(), SpoolStats::default());
+    push(&mut spool, "b1", 2);
+    assert_eq!(seqs(&all(&mut spool)), [n + 1, n + 2]);
+    spool.ack("b1", n + 1);
+    drop(spool);
+    // The next start sends what was not known to be stored, of a small segment.
+    let mut again = Spool::open(folder.path(), "b2", SpoolLimits::default()).unwrap();
+    assert_eq!(seqs(&all(&mut again)), [n + 1, n + 2]);
+    again.ack("b1", n + 2);
+    assert_eq!(again.stats(), SpoolStats::default());
+    assert!(again.acked.is_empty());
+}
+
+#[test]
 fn hazard_c12_old_records_replay_under_their_old_boot() {
     let folder = TestFolder::new();
     push(&mut open(folder.path(), "b1"), "b1", 9);

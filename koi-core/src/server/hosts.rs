@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 
+use super::sieve::Part;
 use super::{Decision, Refusal, Reply, ServerMachine};
 use crate::host::{HostFacts, HostRecord};
 use crate::ids::{Epoch, HostId};
@@ -51,19 +52,20 @@ impl ServerMachine {
 
     /// The first connected host whose agent follows a newer set than this server can send; level
     /// triggered, so that a hello that could not be written is made up for.
-    pub(super) fn lift_over_agents(&self, now: UtcMicros) -> Option<StoreTx> {
+    pub(super) fn lift_over_agents(&self, now: UtcMicros) -> Option<(HostId, StoreTx)> {
         let (host, applied) = self
             .live
             .hosts
             .iter()
             .filter(|(_, live)| live.connected)
+            .filter(|(host, _)| !self.sieve.is_aside(now, &Part::Host((*host).clone())))
             .map(|(host, live)| (host, live.applied))
             .find(|(host, applied)| {
                 self.is_ahead(host, *applied) && self.refuse_absurd(host, *applied).is_ok()
             })?;
         let mut record = self.state.hosts.get(host)?.clone();
         record.generation = record.generation.max(applied.host_generation).next();
-        Some(self.host_tx(now, record, applied))
+        Some((host.clone(), self.host_tx(now, record, applied)))
     }
 
     /// True when the agent would refuse what this server sends.

@@ -20,7 +20,7 @@ use tokio_util::task::TaskTracker;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::registry::{OUTBOX, Outbox, Registry, StreamId};
-use super::telemetry::{Ingest, IngestHandle, TooMuchUnderWay};
+use super::telemetry::{Ingest, IngestEnded, IngestHandle, Offer};
 use crate::api::status::{invalid, refused};
 use crate::auth::TokenTable;
 use crate::core_loop::Core;
@@ -220,9 +220,11 @@ impl Session {
         &self,
         inbound: &mut Streaming<v1::AgentMessage>,
         mut desired: watch::Receiver<Option<DesiredSet>>,
-        mut ingest: IngestHandle,
+        ingest: IngestHandle,
         id: StreamId,
     ) -> String {
+        // Telemetry that found no room: nothing more is read before it has some. Desired sets flow.
+        let mut waiting: Option<Offer> = None;
         loop {
             tokio::select! {
                 () = self.api.shutdown.cancelled() => return "the server stops".to_owned(),
@@ -236,12 +238,16 @@ impl Session {
                         return status.message().to_owned();
                     }
                 }
-                message = inbound.message() => match message {
-                    Ok(Some(message)) => {
-                        if self.receive(message, &mut ingest).await.is_err() {
-                            return "too much telemetry under way".to_owned();
+                room = ingest.room(), if waiting.is_some() => match room {
+                    Ok(room) => {
+                        if let Some(offer) = waiting.take() {
+                            room.send(offer);
                         }
                     }
+                    Err(IngestEnded) => return "its telemetry cannot be stored".to_owned(),
+                },
+                message = inbound.message(), if waiting.is_none() => match message {
+                    Ok(Some(message)) => waiting = self.receive(message).await,
                     Ok(None) => return "closed by the agent".to_owned(),
                     Err(status) => return status.message().to_owned(),
                 },
@@ -249,11 +255,8 @@ impl Session {
         }
     }
 
-    async fn receive(
-        &self,
-        message: v1::AgentMessage,
-        ingest: &mut IngestHandle,
-    ) -> Result<(), TooMuchUnderWay> {
+    /// Takes a message in; telemetry is given back, for the ingest.
+    async fn receive(&self, message: v1::AgentMessage) -> Option<Offer> {
         let host = self.host.clone();
         match message.message {
             Some(FromAgent::Observed(observed)) => {
@@ -263,12 +266,12 @@ impl Session {
                     .await;
             }
             Some(FromAgent::Heartbeat(_)) => self.api.core.tell(Input::Heard(host)).await,
-            Some(FromAgent::Dictionary(dictionary)) => ingest.dictionary(dictionary)?,
-            Some(FromAgent::Telemetry(batch)) => ingest.offer(batch)?,
+            Some(FromAgent::Dictionary(dictionary)) => return Some(Offer::Dictionary(dictionary)),
+            Some(FromAgent::Telemetry(batch)) => return Some(Offer::Batch(batch)),
             Some(FromAgent::Hello(_)) | None => {
                 tracing::warn!("ignored a message that has no place here");
             }
         }
-        Ok(())
+        None
     }
 }

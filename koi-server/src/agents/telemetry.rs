@@ -18,13 +18,14 @@ use tokio_util::task::TaskTracker;
 
 use super::stored::to_stored;
 use crate::core_loop::{Core, utc_now};
-use crate::observability::Metric;
+use crate::observability::{Metric, causes};
 use crate::store::Store;
 use crate::store::telemetry::{TelemetryBatch, TelemetryGap};
 use crate::tick::run::lock;
 
-/// Messages of one agent that may wait; agents keep fewer under way.
-const BACKLOG: usize = 128;
+/// Messages of one agent that may wait; agents keep fewer under way, and are read no further when it
+/// is full.
+const BACKLOG: usize = 64;
 /// Pause before a batch is tried again while the database is away.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 /// How far ahead of the server's clock a window may end: clocks differ, and a window from the future
@@ -53,12 +54,16 @@ pub struct IngestHandle {
     queue: mpsc::Sender<Offer>,
 }
 
-/// More telemetry is under way than was agreed; the stream has to start anew.
+/// Telemetry of this stream is taken no more; the stream has to start anew.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct TooMuchUnderWay;
+pub struct IngestEnded;
 
-enum Offer {
+/// One message of a stream's telemetry.
+#[derive(Debug)]
+pub enum Offer {
+    /// Names of series.
     Dictionary(v1::Dictionary),
+    /// A batch.
     Batch(v1::Telemetry),
 }
 
@@ -74,6 +79,7 @@ impl Ingest {
             host,
             outbound,
             decoder: WindowDecoder::default(),
+            stored: None,
         };
         self.tasks.spawn(worker.run(inbox));
         IngestHandle { queue }
@@ -81,27 +87,13 @@ impl Ingest {
 }
 
 impl IngestHandle {
-    /// Names of series.
+    /// Room for one message, waited for: an agent that sends more than was agreed is read no further
+    /// meanwhile, so what waits stays bounded and nothing is left out of its stream.
     ///
     /// # Errors
-    /// When the queue is full: nothing may be left out of a stream.
-    pub fn dictionary(&mut self, dictionary: v1::Dictionary) -> Result<(), TooMuchUnderWay> {
-        self.push(Offer::Dictionary(dictionary))
-    }
-
-    /// A batch.
-    ///
-    /// # Errors
-    /// When the queue is full; the agent sends it again on its next stream.
-    pub fn offer(&mut self, batch: v1::Telemetry) -> Result<(), TooMuchUnderWay> {
-        self.push(Offer::Batch(batch))
-    }
-
-    fn push(&mut self, offer: Offer) -> Result<(), TooMuchUnderWay> {
-        self.queue.try_send(offer).map_err(|_| {
-            Metric::TelemetryDroppedTotal.count(1, Some(("reason", "backlog")));
-            TooMuchUnderWay
-        })
+    /// When this stream's telemetry has ended.
+    pub async fn room(&self) -> Result<mpsc::Permit<'_, Offer>, IngestEnded> {
+        self.queue.reserve().await.map_err(|_| IngestEnded)
     }
 }
 
@@ -110,6 +102,8 @@ struct Worker {
     host: HostId,
     outbound: Outbound,
     decoder: WindowDecoder,
+    /// Boot and position up to which everything is known to be stored.
+    stored: Option<(String, u64)>,
 }
 
 impl Worker {
@@ -126,11 +120,46 @@ impl Worker {
         }
     }
 
-    /// False when the stream has ended.
+    /// Stores a batch and acknowledges it. False when the stream has ended.
     async fn take(&mut self, batch: v1::Telemetry) -> bool {
+        if self.is_stored(&batch) {
+            return self.acknowledge(batch.agent_boot, batch.seq).await;
+        }
         let now = utc_now();
+        let (windows, mut stored) = self.believed(&batch, now).await;
+        let Some(seq) = self.store_in_order(&batch.agent_boot, &mut stored).await else {
+            return false;
+        };
+        Metric::TelemetryWindowsTotal.count(stored.windows.len() as u64, None);
+        self.stored = Some((batch.agent_boot.clone(), seq));
+        self.show(windows).await;
+        self.acknowledge(batch.agent_boot, batch.seq.min(seq)).await
+    }
+
+    /// True for a batch of an earlier stream that the agent has not seen acknowledged.
+    fn is_stored(&self, batch: &v1::Telemetry) -> bool {
+        let known = self.stored.as_ref();
+        known.is_some_and(|(boot, seq)| *boot == batch.agent_boot && batch.seq <= *seq)
+    }
+
+    /// Every batch is answered once, with its own position: agents count the answers to know how
+    /// much is under way.
+    async fn acknowledge(&self, agent_boot: String, seq: u64) -> bool {
+        let ack = v1::TelemetryAck { agent_boot, seq };
+        let message = v1::ServerMessage {
+            message: Some(ToAgent::Ack(ack)),
+        };
+        self.outbound.send(Ok(message)).await.is_ok()
+    }
+
+    /// Windows to show and the batch to store.
+    async fn believed(
+        &self,
+        batch: &v1::Telemetry,
+        now: UtcMicros,
+    ) -> (Vec<Window>, TelemetryBatch) {
         let mut left_out = LeftOut::default();
-        let mut windows = self.decode(&batch, &mut left_out);
+        let mut windows = self.decode(batch, &mut left_out);
         let owners = self.owners(&windows).await;
         windows.retain(|w| {
             let owner = owners.get(&w.replica).map(|(host, _)| host);
@@ -145,7 +174,7 @@ impl Worker {
             let job = owners.get(&w.replica).map(|(_, job)| *job);
             to_stored(&self.host, job, w, self.decoder.edges(), now)
         };
-        let mut stored = TelemetryBatch {
+        let stored = TelemetryBatch {
             seq: batch.seq,
             windows: windows.iter().map(row).collect(),
             gap: batch.gap.map(|g| TelemetryGap {
@@ -154,18 +183,28 @@ impl Worker {
                 n_lost: g.n_lost,
             }),
         };
-        let Some(seq) = self.store(&batch.agent_boot, &mut stored).await else {
-            return false;
+        (windows, stored)
+    }
+
+    /// Stores a batch. An agent sends in order what it has: records before this one that are not
+    /// stored are lost, here (a restored backup) or there, and must not hold up all that follow.
+    async fn store_in_order(&self, boot: &str, batch: &mut TelemetryBatch) -> Option<u64> {
+        let seq = self.store(boot, batch).await?;
+        let told = batch.gap.map_or(0, |gap| gap.n_lost);
+        let first = batch
+            .gap
+            .map_or(batch.seq, |gap| gap.from_seq.min(batch.seq));
+        if seq >= batch.seq || first <= seq.saturating_add(1) {
+            return Some(seq);
+        }
+        let lost = TelemetryGap {
+            from_seq: seq.saturating_add(1),
+            to_seq: batch.seq - 1,
+            n_lost: told.saturating_add(first - 1 - seq),
         };
-        self.show(windows).await;
-        let ack = v1::TelemetryAck {
-            agent_boot: batch.agent_boot,
-            seq,
-        };
-        let message = v1::ServerMessage {
-            message: Some(ToAgent::Ack(ack)),
-        };
-        self.outbound.send(Ok(message)).await.is_ok()
+        tracing::warn!(host_id = %self.host, boot, ?lost, "telemetry is missing: going on after it");
+        batch.gap = Some(lost);
+        self.store(boot, batch).await
     }
 
     /// Host and job of each replica; unknown ones are stored without.
@@ -192,10 +231,7 @@ impl Worker {
                 .telemetry_append(&self.host, boot, append)
                 .await
             {
-                Ok(seq) => {
-                    Metric::TelemetryWindowsTotal.count(batch.windows.len() as u64, None);
-                    return Some(seq);
-                }
+                Ok(seq) => return Some(seq),
                 Err(error) if error.is_transient() => {
                     if self.outbound.is_closed() {
                         return None;
@@ -203,7 +239,8 @@ impl Worker {
                     tokio::time::sleep(RETRY_PAUSE).await;
                 }
                 Err(error) => {
-                    tracing::error!(%error, host_id = %self.host, "telemetry was refused");
+                    let error = causes(&error);
+                    tracing::error!(error, host_id = %self.host, "telemetry was refused");
                     Metric::TelemetryDroppedTotal.count(1, Some(("reason", "refused")));
                     if batch.windows.is_empty() {
                         return None;

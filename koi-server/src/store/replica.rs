@@ -123,12 +123,19 @@ async fn replicas_write(
         .iter()
         .map(document::write)
         .collect::<Result<Vec<_>, _>>()?;
-    // An array of arrays cannot be unnested by row, so the devices come out of the document.
+    // An array of arrays cannot be unnested by row, so each row's devices are a document of their own.
+    // The record's is never looked into: it holds words of agents, and `json` takes escapes that
+    // its operators refuse.
+    let devices = replicas
+        .iter()
+        .map(|r| document::write(&r.gpu_uuids))
+        .collect::<Result<Vec<_>, _>>()?;
     let sql = "INSERT INTO replica (replica_id, job_id, host_id, role, phase, gpu_uuids, doc)
                SELECT replica_id, job_id, host_id, role, phase,
-                      ARRAY(SELECT json_array_elements_text(doc::json -> 'gpu_uuids')), doc::json
-               FROM unnest($1::text[], $2::uuid[], $3::text[], $4::text[], $5::text[], $6::text[])
-                    AS t (replica_id, job_id, host_id, role, phase, doc)
+                      ARRAY(SELECT json_array_elements_text(devices::json)), doc::json
+               FROM unnest($1::text[], $2::uuid[], $3::text[], $4::text[], $5::text[], $6::text[],
+                           $7::text[])
+                    AS t (replica_id, job_id, host_id, role, phase, doc, devices)
                ON CONFLICT (replica_id) DO UPDATE SET
                    host_id = excluded.host_id, role = excluded.role, phase = excluded.phase,
                    gpu_uuids = excluded.gpu_uuids, doc = excluded.doc";
@@ -159,6 +166,7 @@ async fn replicas_write(
                 .collect::<Vec<_>>(),
         )
         .bind(docs)
+        .bind(devices)
         .execute(db)
         .await?;
     Ok(())

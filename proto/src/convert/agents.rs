@@ -11,10 +11,19 @@ use koi_core::rollout::{
 use koi_core::violation::{FieldViolation, Violations};
 
 use super::environment::{environment_from_wire, environment_to_wire};
+use super::text::words;
 use crate::v1;
 
 /// Most replicas one agent may report.
 const MAX_REPLICAS: usize = 256;
+/// Most devices one agent may report readings of.
+const MAX_READINGS: usize = 64;
+/// Most characters of a reason.
+const MAX_REASON: usize = 2000;
+/// Most arguments of an engine, and most characters of each.
+const MAX_ARGS: (usize, usize) = (200, 4096);
+/// Most characters of the name of a device.
+const MAX_NAME: usize = 80;
 
 /// Domain to wire.
 #[must_use]
@@ -148,8 +157,8 @@ pub fn facts_from_wire(facts: v1::HostFacts) -> Result<HostFacts, Vec<FieldViola
         nvlink: facts.nvlink,
         price: facts.price.map(|p| HostPrice {
             usd_per_hour: p.usd_per_hour,
-            source: p.source.chars().take(200).collect(),
-            date: p.date.chars().take(40).collect(),
+            source: words(&p.source, 200),
+            date: words(&p.date, 40),
         }),
         address: facts.address,
         boot_id: facts.boot_id,
@@ -164,12 +173,7 @@ fn gpu_from_wire(gpu: v1::GpuFacts) -> GpuFacts {
     GpuFacts {
         uuid: gpu.uuid,
         index: gpu.index,
-        name: gpu
-            .name
-            .chars()
-            .filter(|c| !c.is_control())
-            .take(80)
-            .collect(),
+        name: words(&gpu.name, MAX_NAME),
         memory_bytes: gpu.memory_bytes,
         power_limit_w: gpu.power_limit_w.filter(|w| w.is_finite() && *w > 0.0),
     }
@@ -220,10 +224,10 @@ pub fn observed_from_wire(observed: v1::Observed) -> ObservedState {
         gpus: observed
             .gpus
             .into_iter()
-            .take(64)
+            .take(MAX_READINGS)
             .map(reading_from_wire)
             .collect(),
-        refusal: Some(observed.refusal).filter(|r| !r.is_empty()),
+        refusal: Some(words(&observed.refusal, MAX_REASON)).filter(|r| !r.is_empty()),
     }
 }
 
@@ -241,22 +245,27 @@ fn replica_from_wire(replica: v1::ObservedReplica) -> Option<ObservedReplica> {
     Some(ObservedReplica {
         id: replica.replica_id.parse().ok()?,
         phase: ObservedPhase::from_name(&replica.phase)?,
-        reason: replica.reason.chars().take(2000).collect(),
+        reason: words(&replica.reason, MAX_REASON),
         port: replica
             .port
             .and_then(|p| u16::try_from(p).ok())
             .filter(|p| *p != 0),
         n_starts: replica.n_starts,
         exit_proven: replica.exit_proven,
-        engine_version: replica.engine_version.chars().take(64).collect(),
-        engine_args: replica.engine_args.into_iter().take(200).collect(),
+        engine_version: words(&replica.engine_version, 64),
+        engine_args: replica
+            .engine_args
+            .iter()
+            .take(MAX_ARGS.0)
+            .map(|arg| words(arg, MAX_ARGS.1))
+            .collect(),
     })
 }
 
 fn reading_from_wire(r: v1::GpuReading) -> GpuReading {
     let finite = |x: Option<f64>| x.filter(|x| x.is_finite() && *x >= 0.0);
     GpuReading {
-        uuid: r.uuid,
+        uuid: words(&r.uuid, MAX_NAME),
         memory_used_bytes: r.memory_used_bytes,
         utilization_fraction: finite(r.utilization_fraction).filter(|x| *x <= 1.0),
         power_w: finite(r.power_w),
@@ -359,3 +368,6 @@ fn desired_replica_from_wire(r: v1::DesiredReplica) -> Result<DesiredReplica, Ve
         on_disconnect,
     })
 }
+
+#[cfg(test)]
+mod tests;

@@ -5,6 +5,7 @@ use super::host::Fate;
 use super::sim::{Sim, machine};
 use super::*;
 use crate::agent::AgentInput;
+use crate::planner::test_world::job_id;
 use crate::rollout::DesiredVersion;
 use crate::rollout::desired::desired_set;
 use crate::store::ServerState;
@@ -329,4 +330,53 @@ fn an_engine_that_nobody_wants_stops_only_after_a_confirmed_set() {
     sim.reconnect_all();
     sim.seconds(10);
     assert!(sim.engines().is_empty());
+}
+
+#[test]
+fn a_row_that_the_database_refuses_holds_up_no_other() {
+    let mut sim = Sim::new(&[("a", 8), ("b", 8)]);
+    for (n, name) in [(1, "one"), (2, "two"), (3, "three"), (4, "four")] {
+        sim.submit(n, name).unwrap();
+        sim.tick(n, 2).unwrap();
+    }
+    let bad = id("two.g1.r0.1");
+    sim.refused = Some((bad.clone(), 0));
+    sim.seconds(20);
+    for (n, is_running) in [(1, true), (2, true), (3, true), (4, true)] {
+        assert_eq!(sim.job(n).state == JobState::Running, is_running, "job {n}");
+    }
+    let replicas = &sim.server.state().replicas;
+    let launching = |r: &&crate::store::ReplicaRecord| r.phase == ReplicaPhase::Launching;
+    let behind: Vec<_> = replicas.values().filter(launching).map(|r| &r.id).collect();
+    assert_eq!(behind, [&bad]);
+    assert_eq!(&sim.stored, sim.server.state());
+    // What happens later is written as well, and the bad row is not tried all the time.
+    let tries = sim.refused.as_ref().unwrap().1;
+    sim.cancel(4).unwrap();
+    sim.seconds(300);
+    assert!(!sim.stored.jobs.contains_key(&job_id(4)));
+    let again = sim.refused.as_ref().unwrap().1 - tries;
+    assert!((1..=12).contains(&again), "{again} tries in 300 s");
+    sim.refused = None;
+    sim.seconds(40);
+    assert_eq!(sim.stored.replicas[&bad].phase, ReplicaPhase::Ready);
+}
+
+#[test]
+fn a_job_that_ends_before_it_had_an_endpoint_is_spoken_of_a_last_time() {
+    let mut sim = Sim::new(&[("a", 2)]);
+    sim.submit(1, "chat").unwrap();
+    let first = sim.published["chat"].version;
+    sim.cancel(1).unwrap();
+    assert!(sim.server.state().jobs.is_empty());
+    let last = sim.published["chat"].clone();
+    assert!(last.version > first && last.endpoints.is_empty());
+    assert!(sim.server.published().is_empty());
+    sim.seconds(10);
+    assert_eq!(sim.published["chat"], last, "once");
+    // A new job of the name goes on from there.
+    sim.submit(2, "chat").unwrap();
+    sim.tick(2, 1).unwrap();
+    sim.seconds(5);
+    assert_eq!(sim.endpoints("chat").len(), 1);
 }

@@ -10,7 +10,7 @@ use crate::host::HostFacts;
 use crate::ids::{Generation, HostId, ReplicaId};
 use crate::planner::test_world::{NOW, World, chat, job_id};
 use crate::rollout::{ObservedState, SloTally};
-use crate::store::{JobRecord, RequestRecord};
+use crate::store::{Change, JobRecord, RequestRecord};
 
 pub(super) struct Sim {
     pub(super) now: UtcMicros,
@@ -18,6 +18,8 @@ pub(super) struct Sim {
     /// What the database holds.
     pub(super) stored: ServerState,
     pub(super) is_away: bool,
+    /// A replica whose row the database does not take, and how often it has refused a write with it.
+    pub(super) refused: Option<(ReplicaId, u32)>,
     pub(super) hosts: BTreeMap<HostId, SimHost>,
     pub(super) published: BTreeMap<String, EndpointSet>,
     pub(super) stepped_down: bool,
@@ -38,6 +40,7 @@ impl Sim {
             server: machine(&stored, Epoch(1)),
             stored,
             is_away: false,
+            refused: None,
             hosts: BTreeMap::new(),
             published: BTreeMap::new(),
             stepped_down: false,
@@ -217,6 +220,15 @@ impl Sim {
     fn commit(&mut self, tx: &StoreTx) -> Input {
         if self.is_away {
             return Input::CommitFailed(CommitFailure::Unavailable("away".to_owned()));
+        }
+        if let Some((id, n)) = &mut self.refused
+            && tx
+                .changes
+                .iter()
+                .any(|c| matches!(c, Change::Replica(r) if r.id == *id))
+        {
+            *n += 1;
+            return Input::CommitFailed(CommitFailure::Conflict("a bad row".to_owned()));
         }
         match self.stored.apply(tx) {
             Ok(()) => {
