@@ -147,12 +147,12 @@ pub enum ConfigError {
 }
 
 impl ConfigError {
-    /// True when only another file helps.
+    /// True when only another file helps; one that is missing is not there after a restart either.
     #[must_use]
-    pub const fn is_permanent(&self) -> bool {
+    pub fn is_permanent(&self) -> bool {
         match self {
             Self::Parse { .. } | Self::Invalid { .. } => true,
-            Self::Read { .. } => false,
+            Self::Read { source, .. } => source.kind() == std::io::ErrorKind::NotFound,
         }
     }
 }
@@ -260,6 +260,12 @@ mod tests {
              [gpu]\nprobe = \"cpu\"\n[models]\nroot = \"m\"\n"
         );
         toml::from_str::<AgentConfig>(&text).unwrap().problems()
+    }
+
+    #[test]
+    fn a_missing_file_is_as_wrong_as_a_bad_one() {
+        let missing = AgentConfig::load(Path::new("/nonexistent/agent.toml")).unwrap_err();
+        assert!(missing.is_permanent(), "{missing:?}");
     }
 
     #[test]

@@ -236,8 +236,8 @@ impl Host {
         };
         tracing::info!(replica = %id, grace_s, "stopping");
         self.tasks.spawn(async move {
-            if let Err(error) = process.terminate(Some(grace_s)).await {
-                tracing::debug!(replica = %id, %error, "the shim did not take the stop");
+            if let Err(error) = process.stop(grace_s).await {
+                tracing::warn!(replica = %id, %error, "it could not be stopped");
             }
         });
     }

@@ -29,7 +29,7 @@ const DEFAULT_GRACE_S: u32 = 30;
 const GATE_WAIT: Duration = Duration::from_secs(20);
 /// Pause between looks.
 const LOOK_PAUSE: Duration = Duration::from_millis(250);
-/// After so long without an end, what is left is killed again.
+/// What a dead engine leaves behind for so long is killed.
 const KILL_AGAIN_AFTER: Duration = Duration::from_secs(5);
 
 /// A launch that went through.
@@ -216,8 +216,9 @@ impl Launcher {
         }
     }
 
-    /// Waits until no process of the replica is left and its device memory is free. Whatever is
-    /// left after a while is killed again; only what carries the replica's own mark is touched.
+    /// Waits until no process of the replica is left and its device memory is free. Once the engine
+    /// itself is gone, whatever is left after a while is killed, a shim that hangs included; only
+    /// what is recorded for the replica or carries its mark is touched.
     pub async fn prove_exit(&self, id: &ReplicaId, process: Option<&ReplicaProcess>) {
         let mut begun = std::time::Instant::now();
         let Some(process) = process else {
@@ -230,11 +231,11 @@ impl Launcher {
                 Ok(false) => {}
                 Err(error) => tracing::warn!(replica = %id, %error, "cannot look for survivors"),
             }
-            if begun.elapsed() > KILL_AGAIN_AFTER && self.has_ended(process) {
-                begun = std::time::Instant::now();
-                if let Err(error) = process.kill().await {
-                    tracing::debug!(replica = %id, %error, "the shim did not take the kill");
+            if begun.elapsed() > KILL_AGAIN_AFTER {
+                if let Err(error) = process.clear_away().await {
+                    tracing::warn!(replica = %id, %error, "what it left behind stays");
                 }
+                begun = std::time::Instant::now();
             }
             tokio::time::sleep(LOOK_PAUSE).await;
         }
@@ -242,16 +243,13 @@ impl Launcher {
         tracing::info!(replica = %id, "nothing is left of it");
     }
 
-    fn has_ended(&self, process: &ReplicaProcess) -> bool {
-        process.exit_record().ok().flatten().is_some()
-    }
-
     async fn look_for(&self, process: &ReplicaProcess) -> std::io::Result<bool> {
         let survivors: BTreeSet<u32> = match process.proof_of_exit().await? {
             ExitProof::Gone => BTreeSet::new(),
             ExitProof::Survivors(members) => members.iter().map(|m| m.process.pid).collect(),
         };
-        if !survivors.is_empty() {
+        // A shim that still holds the folder has something to write down, or hangs.
+        if !survivors.is_empty() || process.is_held() {
             return Ok(false);
         }
         let look = self.gpus.read().map_err(std::io::Error::other)?;

@@ -15,6 +15,7 @@ pub mod run;
 pub mod scrape;
 pub mod session;
 pub mod spool;
+pub mod state_lock;
 pub mod supervise;
 pub mod telemetry;
 pub mod worker;

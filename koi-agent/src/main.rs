@@ -5,8 +5,10 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use koi_agent::config::ConfigError;
+use koi_agent::state_lock::StateLockError;
 
-/// Exit code for settings that no restart makes right: `EX_CONFIG` of sysexits.h.
+/// Exit code for settings that no restart makes right, a state folder in use among them:
+/// `EX_CONFIG` of sysexits.h.
 const WRONG_SETTINGS: u8 = 78;
 
 /// Koi's agent.
@@ -34,9 +36,11 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             complain(&error);
-            let is_settled = error
-                .downcast_ref::<ConfigError>()
-                .is_some_and(ConfigError::is_permanent);
+            let wrong_file = error.downcast_ref().is_some_and(ConfigError::is_permanent);
+            let wrong_folder = error
+                .downcast_ref()
+                .is_some_and(StateLockError::is_permanent);
+            let is_settled = wrong_file || wrong_folder;
             ExitCode::from(if is_settled { WRONG_SETTINGS } else { 1 })
         }
     }

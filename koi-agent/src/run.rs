@@ -31,6 +31,7 @@ use crate::observability;
 use crate::ports::PortLedger;
 use crate::session::Session;
 use crate::spool::{Spool, SpoolLimits};
+use crate::state_lock::StateLock;
 use crate::supervise::adoption::{Adopted, adopt_all};
 use crate::supervise::binaries::find_binary;
 use crate::supervise::{ReplicaProcess, Supervision, new_nonce};
@@ -53,6 +54,7 @@ pub async fn run(config_path: &Path) -> anyhow::Result<()> {
     let shutdown = CancellationToken::new();
     stop_on_signal(shutdown.clone())?;
     std::fs::create_dir_all(&config.state_dir).context("make the state folder")?;
+    let _lock = StateLock::take(&config.state_dir).await?;
     let launcher = Arc::new(launcher(&config).await?);
     let adopted = adopt(&launcher).await?;
     let desired_file = config.state_dir.join("desired.json");
@@ -115,7 +117,7 @@ pub async fn stop_engines(config_path: &Path) -> anyhow::Result<()> {
     let running = adopt(&launcher).await?;
     for process in &running {
         process
-            .terminate(Some(STOP_GRACE_S))
+            .stop(STOP_GRACE_S)
             .await
             .with_context(|| format!("stop {}", process.meta.replica_id))?;
     }
@@ -248,12 +250,35 @@ async fn adopt(launcher: &Launcher) -> anyhow::Result<Vec<ReplicaProcess>> {
         match outcome.found {
             Adopted::Running(process) | Adopted::Reshimmed(process) => running.push(*process),
             Adopted::Ended(meta, _) | Adopted::OtherBoot(meta) => launcher.forget(&meta.replica_id),
-            other @ (Adopted::Unresponsive(_) | Adopted::Unusable(_)) => {
-                tracing::error!(folder = %outcome.state_dir.display(), ?other, "left alone");
+            Adopted::Unserved(process, why) => {
+                running.extend(unserved(launcher, *process, &why).await?);
+            }
+            Adopted::Unusable(why) => {
+                tracing::error!(folder = %outcome.state_dir.display(), why, "left alone");
             }
         }
     }
     Ok(running)
+}
+
+/// An engine without a shim is kept as long as it lives: it serves, and its worker goes on trying
+/// to give it one. Of a dead one, what is left is removed.
+async fn unserved(
+    launcher: &Launcher,
+    process: ReplicaProcess,
+    why: &str,
+) -> anyhow::Result<Option<ReplicaProcess>> {
+    let id = process.meta.replica_id.clone();
+    if !process.has_ended()? {
+        tracing::warn!(replica = %id, why, "it runs and no shim serves it");
+        return Ok(Some(process));
+    }
+    tracing::warn!(replica = %id, why, "it has ended unseen");
+    if let Err(error) = process.clear_away().await {
+        tracing::error!(replica = %id, %error, "what it left behind stays");
+    }
+    launcher.forget(&id);
+    Ok(None)
 }
 
 fn machine(desired_file: &Path, gpus: &[GpuFacts], adopted: &[ReplicaProcess]) -> AgentMachine {

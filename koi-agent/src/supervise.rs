@@ -6,8 +6,10 @@
 pub mod adoption;
 pub mod binaries;
 pub mod control;
+pub mod evidence;
 pub mod launch;
 pub mod listener;
+mod recovery;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -19,7 +21,6 @@ use koi_core::time::UtcMicros;
 use koi_shim::ShimError;
 use koi_shim::files::{EXIT_FILE, IDENTITY_FILE, read_json, write_json};
 use koi_shim::record::{ExitRecord, Identity, Member, Operation, Reply, ShimStatus};
-use koi_shim::tree::{Depth, OwnedTree};
 use serde::{Deserialize, Serialize};
 
 use crate::supervise::control::{ControlError, ask};
@@ -156,9 +157,19 @@ impl ReplicaProcess {
     /// How it ended, once `exit.json` of this launch is there.
     ///
     /// # Errors
-    /// When the file is damaged.
+    /// When the file cannot be read. A damaged one is moved aside and counts as missing.
     pub fn exit_record(&self) -> Result<Option<ExitRecord>, ShimError> {
         exit_record(&self.state_dir, &self.meta.nonce)
+    }
+
+    /// The shim may have been replaced meanwhile; the newest record knows it.
+    #[must_use]
+    pub fn newest_identity(&self) -> Identity {
+        read_json::<Identity>(&self.state_dir.join(IDENTITY_FILE))
+            .ok()
+            .flatten()
+            .filter(|i| i.nonce == self.meta.nonce)
+            .unwrap_or_else(|| self.identity.clone())
     }
 
     /// Looks through all processes of the host for anything that belongs to this launch.
@@ -166,16 +177,7 @@ impl ReplicaProcess {
     /// # Errors
     /// When `/proc` cannot be read.
     pub async fn proof_of_exit(&self) -> io::Result<ExitProof> {
-        // The shim may have been replaced meanwhile; the newest record knows it.
-        let identity = read_json::<Identity>(&self.state_dir.join(IDENTITY_FILE))
-            .ok()
-            .flatten()
-            .filter(|i| i.nonce == self.meta.nonce)
-            .unwrap_or_else(|| self.identity.clone());
-        let look = move || OwnedTree::of(&identity).members(Depth::Marked);
-        let left = tokio::task::spawn_blocking(look)
-            .await
-            .map_err(io::Error::other)??;
+        let left = evidence::members(&self.newest_identity()).await?;
         Ok(if left.is_empty() {
             ExitProof::Gone
         } else {
@@ -214,7 +216,7 @@ impl ReplicaProcess {
 
 /// `exit.json` of a folder when it belongs to the launch with this nonce.
 fn exit_record(state_dir: &Path, nonce: &str) -> Result<Option<ExitRecord>, ShimError> {
-    let record: Option<ExitRecord> = read_json(&state_dir.join(EXIT_FILE))?;
+    let record: Option<ExitRecord> = recovery::read_or_set_aside(&state_dir.join(EXIT_FILE))?;
     Ok(record.filter(|r| r.nonce == nonce))
 }
 

@@ -1,4 +1,8 @@
-//! One running engine: watched through its shim, asked for a first token, then scraped.
+//! One running engine: watched through its shim and by the kernel, asked for a first token, then
+//! scraped and knocked at.
+
+mod knock;
+mod watch;
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -11,20 +15,16 @@ use koi_core::telemetry::engine_metrics::{EnginePage, is_wanted};
 use koi_core::telemetry::metrics_text::parse_selected;
 use koi_core::telemetry::series::{CounterSeries, GaugeSeries};
 use koi_core::telemetry::window::{Reading, WindowBuilder};
-use koi_shim::record::ExitRecord;
 use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::host::{Event, send, utc_now};
 use crate::launcher::Launcher;
-use crate::logs::{classify, escape, tail};
 use crate::probe::probe_token;
 use crate::probe::progress::{ProbeResult, Progress, ProgressSample, Silence, judge};
 use crate::scrape::scrape;
 use crate::supervise::ReplicaProcess;
-use crate::supervise::adoption::{Adopted, adopt_one};
-use crate::supervise::control::{WatchEvent, is_engine_core};
 use crate::telemetry::TelemetrySink;
 
 /// Between asks for a first token.
@@ -39,10 +39,6 @@ const DRAIN_SCRAPE_EVERY: Duration = Duration::from_millis(300);
 const STALL_AFTER: Duration = Duration::from_secs(60);
 /// Progress samples kept.
 const MAX_SAMPLES: usize = 64;
-/// Between tries to take over from a lost shim.
-const ADOPT_PAUSE: Duration = Duration::from_secs(1);
-/// End of the log that explains an exit.
-const TAIL_BYTES: u64 = 4096;
 
 /// What a worker works with.
 #[derive(Clone)]
@@ -94,7 +90,14 @@ pub fn spawn(parts: Parts) -> Worker {
     parts.tasks.spawn(async move {
         tokio::select! {
             () = cancel.cancelled() => {}
-            () = watch(watcher) => {}
+            () = watch::watch(watcher) => {}
+        }
+    });
+    let (knocker, cancel) = (parts.clone(), worker.cancel.clone());
+    parts.tasks.spawn(async move {
+        tokio::select! {
+            () = cancel.cancelled() => {}
+            () = knock::knock(knocker) => {}
         }
     });
     let looker = Looker {
@@ -114,88 +117,6 @@ pub fn spawn(parts: Parts) -> Worker {
         }
     });
     worker
-}
-
-/// Sees the end of the engine at once; survives the loss of its shim.
-async fn watch(mut parts: Parts) {
-    loop {
-        if let Some(reason) = watch_one_shim(&parts).await {
-            let id = parts.process.meta.replica_id.clone();
-            send(
-                &parts.events,
-                Event::Input(AgentInput::Exited { id, reason }),
-            )
-            .await;
-            return;
-        }
-        let supervision = &parts.launcher.supervision;
-        match adopt_one(supervision, &parts.process.state_dir).await {
-            Adopted::Running(process) | Adopted::Reshimmed(process) => {
-                parts.process = (*process).clone();
-                send(&parts.events, Event::Reshimmed(process)).await;
-            }
-            Adopted::Ended(meta, exit) => {
-                let reason = reason_of(&parts.process, &exit);
-                let id = meta.replica_id;
-                send(
-                    &parts.events,
-                    Event::Input(AgentInput::Exited { id, reason }),
-                )
-                .await;
-                return;
-            }
-            other @ (Adopted::OtherBoot(_) | Adopted::Unresponsive(_) | Adopted::Unusable(_)) => {
-                tracing::warn!(replica = %parts.process.meta.replica_id, ?other, "no shim serves it");
-                tokio::time::sleep(ADOPT_PAUSE).await;
-            }
-        }
-    }
-}
-
-/// `None` when the shim is lost and the engine may live.
-async fn watch_one_shim(parts: &Parts) -> Option<String> {
-    let mut watch = parts.process.watch().await.ok()?;
-    loop {
-        match watch.next().await {
-            Ok(WatchEvent::Lost(lost))
-                if parts.ready.load(Ordering::Relaxed) && is_engine_core(&lost.member) =>
-            {
-                // The API process would end by itself in seconds; nothing it says is of use.
-                if let Err(error) = parts.process.kill().await {
-                    tracing::debug!(%error, "the shim did not take the kill");
-                }
-                return Some(format!(
-                    "{} (pid {}) died",
-                    lost.member.name, lost.member.process.pid
-                ));
-            }
-            Ok(WatchEvent::Lost(_)) => {}
-            Ok(WatchEvent::Exited(exit) | WatchEvent::Gone(exit)) => {
-                return Some(reason_of(&parts.process, &exit));
-            }
-            Ok(WatchEvent::ShimLost) | Err(_) => return None,
-        }
-    }
-}
-
-/// How it ended, in words: status, class of the crash, last lines of its log.
-fn reason_of(process: &ReplicaProcess, exit: &ExitRecord) -> String {
-    let status = match (exit.code, exit.signal, &exit.spawn_error) {
-        (_, _, Some(error)) => format!("could not be started: {error}"),
-        (Some(code), _, _) => format!("exit code {code}"),
-        (_, Some(signal), _) => format!("killed by signal {signal}"),
-        (None, None, None) => "ended unseen".to_owned(),
-    };
-    let log = tail(&process.log_path(), TAIL_BYTES).unwrap_or_default();
-    let class = classify(&log).name();
-    let lines: Vec<&str> = log
-        .lines()
-        .rev()
-        .filter(|l| !l.trim().is_empty())
-        .take(3)
-        .collect();
-    let last = lines.into_iter().rev().collect::<Vec<_>>().join(" | ");
-    format!("{status} ({class}): {}", escape(&last))
 }
 
 struct Looker {

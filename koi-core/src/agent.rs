@@ -87,6 +87,8 @@ pub enum AgentInput {
     },
     /// The engine makes no progress although it has work and does not answer a probe.
     Hung(ReplicaId),
+    /// The process lives but nobody listens on its port any more: no client reaches it again.
+    Refusing(ReplicaId),
     /// Requests in flight, from the last scrape.
     InFlight(ReplicaId, u64),
     /// No process is left and its device memory is free.
@@ -221,7 +223,14 @@ impl AgentMachine {
                     effects.push(AgentEffect::ProveExit(id));
                 }
             }
-            AgentInput::Hung(id) => self.hung(id, effects),
+            AgentInput::Hung(id) => {
+                self.end(id, ("hung: work waits, no engine step", 0), effects);
+            }
+            AgentInput::Refusing(id) => {
+                // Requests that it took before may still finish.
+                let grace_s = self.params.stop_grace_s;
+                self.end(id, ("its port refuses connections", grace_s), effects);
+            }
             AgentInput::InFlight(id, n) => self.with(&id, |r| r.in_flight = Some(n)),
             AgentInput::ExitProven(id) => {
                 let params = self.params.clone();
@@ -231,14 +240,19 @@ impl AgentMachine {
         }
     }
 
-    fn hung(&mut self, id: ReplicaId, effects: &mut Vec<AgentEffect>) {
+    /// Takes an engine out of service that lives and is of no use.
+    fn end(
+        &mut self,
+        id: ReplicaId,
+        (reason, grace_s): (&str, u32),
+        effects: &mut Vec<AgentEffect>,
+    ) {
         let mut news = false;
-        let reason = "hung: work waits, no engine step".to_owned();
-        self.with(&id, |r| news = r.exited(reason));
+        self.with(&id, |r| news = r.exited(reason.to_owned()));
         if news {
             effects.push(AgentEffect::Terminate {
                 id: id.clone(),
-                grace_s: 0,
+                grace_s,
             });
             effects.push(AgentEffect::ProveExit(id));
         }

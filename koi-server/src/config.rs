@@ -113,12 +113,12 @@ pub enum ConfigError {
 }
 
 impl ConfigError {
-    /// True when only another file helps.
+    /// True when only another file helps; one that is missing is not there after a restart either.
     #[must_use]
-    pub const fn is_permanent(&self) -> bool {
+    pub fn is_permanent(&self) -> bool {
         match self {
             Self::Parse { .. } | Self::Invalid { .. } => true,
-            Self::Read { .. } => false,
+            Self::Read { source, .. } => source.kind() == std::io::ErrorKind::NotFound,
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, OFlags, flock};
 use serde::Serialize;
@@ -64,6 +64,23 @@ pub fn read_json<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, ShimErro
         .map_err(|error| ShimError::Damaged {
             path: path.to_owned(),
             why: error.to_string(),
+        })
+}
+
+/// Moves a file that cannot be used out of the way, so that it can still be looked at, and returns
+/// where it went: `NAME.damaged` beside it, in place of an earlier one.
+///
+/// # Errors
+/// When it cannot be renamed.
+pub fn set_aside(path: &Path) -> Result<PathBuf, ShimError> {
+    let mut kept = path.as_os_str().to_owned();
+    kept.push(".damaged");
+    let kept = PathBuf::from(kept);
+    fs::rename(path, &kept)
+        .map(|()| kept)
+        .map_err(|source| ShimError::File {
+            path: path.to_owned(),
+            source,
         })
 }
 
@@ -139,23 +156,30 @@ pub fn lock(state_dir: &Path) -> Result<FolderLock, ShimError> {
 /// # Errors
 /// When the lock file cannot be opened.
 pub fn try_lock(state_dir: &Path) -> Result<Option<FolderLock>, ShimError> {
-    let path = state_dir.join(LOCK_FILE);
+    try_lock_file(&state_dir.join(LOCK_FILE))
+}
+
+/// Takes the lock of a file, which is made when it is missing; `None` when somebody holds it.
+///
+/// # Errors
+/// When the file cannot be opened.
+pub fn try_lock_file(path: &Path) -> Result<Option<FolderLock>, ShimError> {
     let file = OpenOptions::new()
         .write(true)
         .create(true)
         .truncate(false)
         .mode(0o600)
         .custom_flags(OFlags::NOFOLLOW.bits() as i32)
-        .open(&path)
+        .open(path)
         .map_err(|source| ShimError::File {
-            path: path.clone(),
+            path: path.to_owned(),
             source,
         })?;
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(Some(FolderLock(file))),
         Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
         Err(errno) => Err(ShimError::File {
-            path,
+            path: path.to_owned(),
             source: errno.into(),
         }),
     }

@@ -46,6 +46,10 @@ pub struct ShimSpec {
     pub log_max_bytes: u64,
     /// Seconds between TERM and KILL when a stop names none.
     pub grace_s: u32,
+    /// The agent's own notes on this launch as JSON, so that they outlive damage to its file. The
+    /// shim does not read them.
+    #[serde(default)]
+    pub agent_note: String,
 }
 
 impl ShimSpec {
@@ -153,6 +157,7 @@ mod tests {
             log_file: "engine.log".into(),
             log_max_bytes: 1 << 20,
             grace_s: 10,
+            agent_note: String::new(),
         }
     }
 

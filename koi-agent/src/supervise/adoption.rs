@@ -1,21 +1,22 @@
 //! Finding replicas again: after the agent's own restart, or after the death of one shim.
 //!
 //! A living shim is simply used. A dead shim with a living engine is replaced. What belongs to
-//! another boot or to somebody else is reported and never signalled.
+//! another boot or to somebody else is reported and never signalled. Damaged files are recovered
+//! from other proofs where there are any.
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use koi_shim::ShimError;
-use koi_shim::files::{IDENTITY_FILE, SPEC_FILE, lock, read_json, try_lock};
+use koi_shim::files::{IDENTITY_FILE, SPEC_FILE, lock, try_lock};
 use koi_shim::process::boot_id;
-use koi_shim::record::{ExitRecord, Identity, Operation, Reply};
-use koi_shim::spec::ShimSpec;
+use koi_shim::record::{ExitRecord, Operation, Reply};
 
 use crate::supervise::control::ask;
 use crate::supervise::launch::{LaunchError, run_shim};
-use crate::supervise::{REPLICA_FILE, ReplicaMeta, ReplicaProcess, Supervision, exit_record};
+use crate::supervise::recovery::{identity_of, meta_of};
+use crate::supervise::{ReplicaMeta, ReplicaProcess, Supervision, exit_record};
 
 /// Most state folders that are looked at.
 const MAX_FOLDERS: usize = 1024;
@@ -31,8 +32,10 @@ pub enum Adopted {
     Ended(Box<ReplicaMeta>, Box<ExitRecord>),
     /// It ran before the last boot of the host and cannot be running.
     OtherBoot(Box<ReplicaMeta>),
-    /// A shim holds the folder and does not answer; nothing was touched.
-    Unresponsive(Box<ReplicaMeta>),
+    /// No shim serves it and none can be had, e.g. because the disk is full or a stopped shim holds
+    /// the folder; nothing was touched. Whether the engine lives, only the kernel can say: see
+    /// [`ReplicaProcess::has_ended`].
+    Unserved(Box<ReplicaProcess>, String),
     /// The folder says nothing usable; nothing was touched.
     Unusable(String),
 }
@@ -85,74 +88,75 @@ pub async fn adopt_one(supervision: &Supervision, state_dir: &Path) -> Adopted {
 }
 
 async fn try_adopt(supervision: &Supervision, state_dir: &Path) -> Result<Adopted, LaunchError> {
-    let meta = read_meta(state_dir)?;
+    let meta = meta_of(state_dir)?;
     if let Some(exit) = finished(state_dir, &meta)? {
         return Ok(Adopted::Ended(Box::new(meta), Box::new(exit)));
     }
     if let Ok(Reply::Ok) = ask(state_dir, &meta.nonce, Operation::Ping).await {
-        return Ok(Adopted::Running(Box::new(process(state_dir, meta)?)));
+        let process = recorded(state_dir, meta).await?;
+        return Ok(Adopted::Running(Box::new(process)));
     }
     match try_lock(state_dir)? {
         Some(lock) => lock.release()?,
-        None => {
-            // Either it finishes right now or it hangs; the record tells.
-            return Ok(match finished(state_dir, &meta)? {
-                Some(exit) => Adopted::Ended(Box::new(meta), Box::new(exit)),
-                None => Adopted::Unresponsive(Box::new(meta)),
-            });
-        }
+        None => return held(state_dir, meta).await,
     }
+    let identity = identity_of(state_dir, &meta).await?;
     let boot = boot_id().map_err(|source| ShimError::System {
         call: "boot_id",
         source,
     })?;
-    let identity: Option<Identity> = read_json(&state_dir.join(IDENTITY_FILE))?;
-    if identity.is_some_and(|i| i.boot_id != boot) {
+    if identity.as_ref().is_some_and(|i| i.boot_id != boot) {
         return Ok(Adopted::OtherBoot(Box::new(meta)));
     }
-    run_shim(supervision, "adopt", state_dir).await?;
+    match (run_shim(supervision, "adopt", state_dir).await, identity) {
+        (Ok(()), _) => {}
+        (Err(error), Some(identity)) if !is_somebody_elses(&error) => {
+            let process = ReplicaProcess {
+                state_dir: state_dir.to_owned(),
+                meta,
+                identity,
+            };
+            return Ok(Adopted::Unserved(Box::new(process), error.to_string()));
+        }
+        (Err(error), _) => return Err(error),
+    }
     Ok(match finished(state_dir, &meta)? {
         Some(exit) => Adopted::Ended(Box::new(meta), Box::new(exit)),
-        None => Adopted::Reshimmed(Box::new(process(state_dir, meta)?)),
+        None => Adopted::Reshimmed(Box::new(recorded(state_dir, meta).await?)),
     })
+}
+
+/// A shim holds the folder and does not answer. Either it finishes right now or it hangs; the
+/// record tells.
+async fn held(state_dir: &Path, meta: ReplicaMeta) -> Result<Adopted, LaunchError> {
+    if let Some(exit) = finished(state_dir, &meta)? {
+        return Ok(Adopted::Ended(Box::new(meta), Box::new(exit)));
+    }
+    let process = recorded(state_dir, meta).await?;
+    let why = "its shim does not answer".to_owned();
+    Ok(Adopted::Unserved(Box::new(process), why))
+}
+
+/// The shim found that the recorded process is not ours (its exit code 4).
+fn is_somebody_elses(error: &LaunchError) -> bool {
+    matches!(error, LaunchError::Refused { code: Some(4), .. })
 }
 
 fn finished(state_dir: &Path, meta: &ReplicaMeta) -> Result<Option<ExitRecord>, ShimError> {
     Ok(exit_record(state_dir, &meta.nonce)?.filter(|exit| exit.group_gone_at.is_some()))
 }
 
-fn process(state_dir: &Path, meta: ReplicaMeta) -> Result<ReplicaProcess, ShimError> {
-    let path = state_dir.join(IDENTITY_FILE);
-    let identity = read_json(&path)?.ok_or_else(|| ShimError::Damaged {
-        path,
-        why: "does not exist".to_owned(),
+async fn recorded(state_dir: &Path, meta: ReplicaMeta) -> Result<ReplicaProcess, ShimError> {
+    let identity = identity_of(state_dir, &meta).await?;
+    let identity = identity.ok_or_else(|| ShimError::Damaged {
+        path: state_dir.join(IDENTITY_FILE),
+        why: "is damaged or missing, and no process of the launch can be found".to_owned(),
     })?;
     Ok(ReplicaProcess {
         state_dir: state_dir.to_owned(),
         meta,
         identity,
     })
-}
-
-/// The agent's own notes, checked against the specification that runs.
-fn read_meta(state_dir: &Path) -> Result<ReplicaMeta, ShimError> {
-    let path = state_dir.join(REPLICA_FILE);
-    let damaged = |why: &str| ShimError::Damaged {
-        path: path.clone(),
-        why: why.to_owned(),
-    };
-    let meta: ReplicaMeta = read_json(&path)?.ok_or_else(|| damaged("does not exist"))?;
-    let spec = ShimSpec::read(state_dir)?;
-    if spec.nonce != meta.nonce || spec.replica_id != meta.replica_id {
-        return Err(damaged("is of another launch than spec.json"));
-    }
-    if state_dir
-        .file_name()
-        .is_none_or(|name| name != meta.replica_id.to_string().as_str())
-    {
-        return Err(damaged("names another replica than its folder"));
-    }
-    Ok(meta)
 }
 
 /// Removes the folder of a replica that has ended.

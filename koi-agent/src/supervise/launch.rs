@@ -16,9 +16,11 @@ use koi_shim::files::{
 use koi_shim::process::boot_id;
 use koi_shim::record::{ExitRecord, Identity};
 use koi_shim::spec::{CLUSTER_VARIABLE, FORMAT, ShimSpec};
+use koi_shim::tree::{Depth, OwnedTree};
 use tokio::process::Command;
 use tokio::time::timeout;
 
+use crate::supervise::recovery::{engine_of, read_or_set_aside};
 use crate::supervise::{
     LOG_FILE, REPLICA_FILE, ReplicaMeta, ReplicaProcess, SERVED_FILE, Supervision,
 };
@@ -47,7 +49,7 @@ pub enum LaunchError {
     /// A living shim holds the folder.
     #[error("replica {0} already runs")]
     AlreadyRuns(String),
-    /// An earlier launch of this boot has no recorded end: adopt it first.
+    /// Something of an earlier launch of this boot still runs: adopt it first.
     #[error("an earlier launch of replica {0} has not ended")]
     Unfinished(String),
     /// A file could not be written, e.g. because the disk is full.
@@ -159,18 +161,29 @@ fn ignore_missing(done: io::Result<()>) -> io::Result<()> {
     })
 }
 
-/// True when a launch of this boot started and no end is recorded.
+/// True when something of an earlier launch of this boot still runs. The caller holds the folder's
+/// lock, so no shim does. A missing record of the end is no proof of life: a full disk leaves none.
 fn is_unfinished(state_dir: &Path) -> Result<bool, ShimError> {
-    let Some(identity) = read_json::<Identity>(&state_dir.join(IDENTITY_FILE))? else {
+    let system = |call| move |source| ShimError::System { call, source };
+    let Some(identity) = read_or_set_aside::<Identity>(&state_dir.join(IDENTITY_FILE))? else {
+        return unrecorded_runs(state_dir).map_err(system("read /proc"));
+    };
+    let exit: Option<ExitRecord> = read_or_set_aside(&state_dir.join(EXIT_FILE))?;
+    let ended = exit.is_some_and(|e| e.nonce == identity.nonce && e.group_gone_at.is_some());
+    if ended || identity.boot_id != boot_id().map_err(system("boot_id"))? {
+        return Ok(false);
+    }
+    let left = OwnedTree::of(&identity).members(Depth::Marked);
+    Ok(!left.map_err(system("read /proc"))?.is_empty())
+}
+
+/// Without a record of who runs, the mark of the last specification tells.
+fn unrecorded_runs(state_dir: &Path) -> io::Result<bool> {
+    let Ok(spec) = ShimSpec::read(state_dir) else {
         return Ok(false);
     };
-    let exit: Option<ExitRecord> = read_json(&state_dir.join(EXIT_FILE))?;
-    let ended = exit.is_some_and(|e| e.nonce == identity.nonce && e.group_gone_at.is_some());
-    let this_boot = boot_id().map_err(|source| ShimError::System {
-        call: "boot_id",
-        source,
-    })?;
-    Ok(!ended && identity.boot_id == this_boot)
+    let marked = OwnedTree::of_nonce(&spec.nonce).members(Depth::Marked)?;
+    Ok(!marked.is_empty() || engine_of(state_dir, &spec.nonce)?.is_some())
 }
 
 fn shim_spec(state_dir: &Path, spec: &LaunchSpec) -> ShimSpec {
@@ -184,6 +197,7 @@ fn shim_spec(state_dir: &Path, spec: &LaunchSpec) -> ShimSpec {
         log_file: LOG_FILE.into(),
         log_max_bytes: spec.log_max_bytes,
         grace_s: spec.grace_s,
+        agent_note: serde_json::to_string(&spec.meta).unwrap_or_default(),
     }
 }
 

@@ -4,6 +4,9 @@
     reason = "a failed step of a test is a failed test"
 )]
 
+mod damage;
+mod second_agent;
+mod silent;
 mod simulated;
 
 use std::collections::BTreeMap;
@@ -284,6 +287,7 @@ async fn hazard_d6_a_lost_note_of_the_agent_kills_nothing_and_hides_no_neighbour
     let sound = launch(&host.0, &host.spec(1, "exec sleep 1000"))
         .await
         .unwrap();
+    damage::without_copy(&broken);
     std::fs::write(broken.state_dir.join(REPLICA_FILE), b"{").unwrap();
     let found = adopt_all(&host.0).await.unwrap();
     assert!(

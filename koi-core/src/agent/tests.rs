@@ -262,6 +262,23 @@ fn words_of_an_earlier_life_do_not_end_the_next_one() {
 }
 
 #[test]
+fn an_engine_whose_port_refuses_is_taken_out_of_service_and_stopped_with_grace() {
+    let mut agent = serving();
+    let id: ReplicaId = CHAT.parse().unwrap();
+    let effects = agent.step(at(10), AgentInput::Refusing(id.clone()));
+    assert_eq!(phase(&agent, CHAT), ObservedPhase::Backoff);
+    let stop = AgentEffect::Terminate {
+        id: id.clone(),
+        grace_s: AgentParams::default().stop_grace_s,
+    };
+    assert!(effects.contains(&stop), "{effects:?}");
+    assert!(effects.contains(&AgentEffect::ProveExit(id.clone())));
+    assert_eq!(agent.observed()[0].reason, "its port refuses connections");
+    agent.step(at(11), AgentInput::ExitProven(id));
+    assert_eq!(launches(&agent.step(at(13), AgentInput::Timer)), [CHAT]);
+}
+
+#[test]
 fn an_adopted_replica_that_never_answers_is_given_up_at_its_deadline() {
     let found = LocalReplica::adopted(CHAT.parse().unwrap(), 8000, "0".to_owned(), Vec::new());
     let gpus = BTreeSet::from(["G0".to_owned()]);

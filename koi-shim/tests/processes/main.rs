@@ -59,6 +59,7 @@ impl Folder {
             log_file: "engine.log".into(),
             log_max_bytes: 1 << 20,
             grace_s: 5,
+            agent_note: String::new(),
         }
     }
 
