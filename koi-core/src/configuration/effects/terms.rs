@@ -149,11 +149,11 @@ terms! {
         "Blocks of the cache pool, instead of what is left.";
     KvPoolTokens => "kv_pool_tokens", Least, INF, 1.0, HUGE, [KvPressureScore],
         "Most tokens of the cache pool.";
-    KeptFreeFraction => "kept_free_fraction", Most, 0.0, 0.0, 0.95, [KvPressureScore],
+    KeptFreeFraction => "kept_free_fraction", Most, 0.0, 0.0, 0.95, [RunningRequests, KvPressureScore],
         "Share of the pool that admission leaves free.";
-    ReservedAnswerFactor => "reserved_answer_factor", Most, 1.0, 0.0, 100.0, [KvPressureScore],
+    ReservedAnswerFactor => "reserved_answer_factor", Most, 1.0, 0.0, 100.0, [RunningRequests, KvPressureScore],
         "Multiple of the generated tokens for which admission keeps room; below one it overcommits, which ends in retraction and is not followed.";
-    LookaheadTokens => "lookahead_tokens", Sum, 0.0, 0.0, 1e6, [KvPressureScore],
+    LookaheadTokens => "lookahead_tokens", Sum, 0.0, 0.0, 1e6, [KvCacheUtil, KvPressureScore],
         "Cache slots per sequence for tokens not yet accepted.";
     OffloadBytes => "offload_bytes", Sum, 0.0, 0.0, HUGE,
         [VramHeadroomGb, PcieBytesPerSec, DecodeStepsPerSec],
