@@ -205,20 +205,15 @@ fn scenes() -> Vec<Scene> {
             lengths(200.0),
             14_000.0,
         )),
-        Scene::closed(
-            "Llama-3.1-8B",
-            "H100",
-            16,
-            &[("cpu_offload_gb", 4), ("max_model_len", 8_192)],
-        ),
-        Scene::closed(
-            "Llama-3.1-8B",
-            "H100",
-            16,
-            &[("offload_group_size", 8), ("max_model_len", 8_192)],
-        ),
+        offloading("cpu_offload_gb", 4),
+        offloading("offload_group_size", 8),
         fp8(),
     ]
+}
+
+fn offloading(setting: &str, n: u32) -> Scene {
+    let entries = [(setting, n), ("max_model_len", 8_192)];
+    Scene::closed("Llama-3.1-8B", "H100", 16, &entries)
 }
 
 fn fp8() -> Scene {
