@@ -5,6 +5,7 @@
 //! the sequence limit and the token budget allow. Queueing beyond this mean is
 //! [`super::queueing`]. Spec §4.
 
+mod iteration;
 mod settings;
 
 use super::memory::MemoryBreakdown;
@@ -14,6 +15,7 @@ use super::speculation::Guessing;
 use super::{Demand, Deployment, Limit, prefix};
 use crate::configuration::Term;
 use crate::job::LengthStats;
+use iteration::{IterationPlan, mix};
 
 /// Halvings when looking for a batch; 2⁻³² of the range is far below a request.
 const BISECTIONS: u32 = 32;
@@ -371,32 +373,5 @@ impl<'a> Machine<'a> {
         };
         let (seconds, _) = self.iteration(full, point.micro_batches);
         seconds * traffic.computed / budget
-    }
-}
-
-/// How the tokens of a steady state spread over iterations.
-#[derive(Debug, Clone, Copy)]
-struct IterationPlan {
-    budget: f64,
-    prefill_iterations: f64,
-    lifetime: f64,
-    prefill_mean: f64,
-    chunk: f64,
-    decode_seqs: f64,
-    guessing: Guessing,
-}
-
-fn mix(a: StepCost, b: StepCost, share_of_b: f64) -> StepCost {
-    let blend = |x: f64, y: f64| x + share_of_b * (y - x);
-    StepCost {
-        seconds: blend(a.seconds, b.seconds),
-        compute_bound_seconds: blend(a.compute_bound_seconds, b.compute_bound_seconds),
-        bandwidth_bound_seconds: blend(a.bandwidth_bound_seconds, b.bandwidth_bound_seconds),
-        cache_seconds: blend(a.cache_seconds, b.cache_seconds),
-        expert_seconds: blend(a.expert_seconds, b.expert_seconds),
-        comm_seconds: blend(a.comm_seconds, b.comm_seconds),
-        overhead_seconds: blend(a.overhead_seconds, b.overhead_seconds),
-        flops: blend(a.flops, b.flops),
-        bytes: blend(a.bytes, b.bytes),
     }
 }

@@ -1,5 +1,7 @@
 //! The `Jobs` service.
 
+mod over;
+
 use std::sync::{Arc, Mutex};
 
 use koi_core::ids::JobId;
@@ -20,18 +22,17 @@ use tonic::{Request, Response, Status};
 use super::encode;
 use super::explain::explain;
 use super::job_view::{JobView, Lookback};
-use super::paging::{Page, cut, page};
+use super::paging::{cut, page};
 use super::status::{invalid, invalid_field, refused, store_failed};
 use crate::auth::{Identity, TokenTable};
 use crate::core_loop::{Core, utc_now};
 use crate::endpoints::EndpointBoard;
-use crate::store::{PageRequest, Store};
+use crate::store::Store;
 use crate::tick::run::{World, lock};
+use over::OVER;
 
 /// Longest idempotency key.
 const MAX_KEY_BYTES: usize = 128;
-/// Before tokens of pages of jobs that are over; those come behind the live ones.
-const OVER: &str = "over:";
 
 /// The `Jobs` service.
 #[derive(Clone)]
@@ -362,53 +363,5 @@ impl v1::jobs_server::Jobs for JobsApi {
         Ok(Response::new(Box::pin(
             tokio_stream::iter(first).chain(later),
         )))
-    }
-}
-
-impl JobsApi {
-    /// Jobs that are over, behind the live ones of the last page of those.
-    async fn fill_with_finished(
-        &self,
-        page: &Page,
-        reply: &mut v1::ListJobsReply,
-    ) -> Result<(), Status> {
-        let room = page.size.saturating_sub(reply.jobs.len()) as u32;
-        if room == 0 {
-            let next_token = OVER.to_owned();
-            reply.page = Some(v1::PageReply { next_token });
-            return Ok(());
-        }
-        let finished = self.finished_from(room, "").await?;
-        reply.jobs.extend(finished.jobs);
-        reply.page = finished.page;
-        Ok(())
-    }
-
-    async fn finished_from(&self, limit: u32, token: &str) -> Result<v1::ListJobsReply, Status> {
-        let request = PageRequest {
-            limit,
-            token: Some(token.to_owned()).filter(|t| !t.is_empty()),
-        };
-        let found = self
-            .store
-            .jobs_finished(&request)
-            .await
-            .map_err(|e| store_failed(&e))?;
-        let jobs = found.items.into_iter().map(|finished| {
-            JobView {
-                record: finished.record,
-                replicas: Vec::new(),
-                current: None,
-                tally: SloTally::default(),
-            }
-            .to_wire()
-        });
-        let next_token = found
-            .next
-            .map_or_else(String::new, |t| format!("{OVER}{t}"));
-        Ok(v1::ListJobsReply {
-            jobs: jobs.collect(),
-            page: Some(v1::PageReply { next_token }),
-        })
     }
 }
