@@ -3,7 +3,7 @@
 //! A simulated truth that the surrogate hits exactly would test nothing, one that it does not rank
 //! would make planning hopeless: the goal is a band for both figures, per environment. What a planner
 //! ranks is the configurations of one job under its one load, so the correlation is taken within job
-//! and load, and the median over them is judged; that over everything is shown beside it, and is
+//! and load, and the median over them is judged; that over everything is judged beside it, and is
 //! higher because small and large models lie far apart. The surrogate is told the very lengths that
 //! were drawn.
 
@@ -221,6 +221,11 @@ fn bounds(lines: &[Line]) -> Vec<Bound> {
                     ERROR_BAND,
                 ),
                 Bound::within(name(line, "Spearman"), line.spearman, RANK_BAND),
+                Bound::within(
+                    name(line, "pooled Spearman"),
+                    line.spearman_pooled,
+                    RANK_BAND,
+                ),
             ]
         })
         .collect()

@@ -309,7 +309,7 @@ mod tests {
         let heirs = heirs(&names);
         assert!(!heirs.is_empty());
         for ((name, value), (_, expected)) in fitted.iter().zip(&prior) {
-            assert!((value / expected - 1.0).abs() < 1e-9, "{name}");
+            assert!((value / expected - 1.0).abs() < 1e-12, "{name}");
         }
         // What the priors say apart are schedulers that differ in kind; all else is the parent's.
         let apart: Vec<&str> = heirs

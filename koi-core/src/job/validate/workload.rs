@@ -75,15 +75,7 @@ pub(super) fn validate(
     );
     let isl = lengths("workload.isl", &draft.isl, bad);
     let osl = lengths("workload.osl", &draft.osl, bad);
-    if let (Some(shared), Some(isl)) = (shared, isl)
-        && shared > isl.p99
-    {
-        let message = format!(
-            "is {shared}, longer than the longest prompts (isl.p99 {:.0})",
-            isl.p99
-        );
-        bad.add("workload.shared_prefix_tokens", message);
-    }
+    prefix_within_prompts(shared, isl, bad);
     Some(Workload {
         arrival_rate_rps: rate?,
         arrival_pattern: arrival_pattern?,
@@ -95,6 +87,18 @@ pub(super) fn validate(
         multi_turn_ratio: multi_turn?,
         session_affinity: draft.session_affinity.unwrap_or(false),
     })
+}
+
+fn prefix_within_prompts(shared: Option<f64>, isl: Option<LengthStats>, bad: &mut Violations) {
+    if let (Some(shared), Some(isl)) = (shared, isl)
+        && shared > isl.p99
+    {
+        let message = format!(
+            "is {shared}, longer than the longest prompts (isl.p99 {:.0})",
+            isl.p99
+        );
+        bad.add("workload.shared_prefix_tokens", message);
+    }
 }
 
 fn rate(value: Option<f64>, class: Option<JobClass>, bad: &mut Violations) -> Option<f64> {
