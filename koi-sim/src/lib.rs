@@ -16,3 +16,4 @@ pub mod rng;
 pub mod truth;
 pub mod vocabulary;
 pub mod workload;
+pub mod world;

@@ -145,7 +145,8 @@ impl Experts {
     }
 }
 
-const fn precision_of(dtype: WeightDtype) -> Precision {
+/// The simulator's group of a weight format.
+pub(crate) const fn precision_of(dtype: WeightDtype) -> Precision {
     match dtype {
         WeightDtype::Fp32 => Precision::Float32,
         WeightDtype::Auto | WeightDtype::Bf16 | WeightDtype::Fp16 => Precision::Half,
