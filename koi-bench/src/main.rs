@@ -10,6 +10,7 @@ mod floor;
 mod idle;
 mod kills;
 mod koi;
+mod learning;
 mod parse;
 mod plan;
 mod predict;
@@ -99,6 +100,9 @@ enum Bench {
     /// The surrogate stack against measured points, whole models or GPU types left out.
     #[command(after_help = "Example:\n  koi bench surrogate --cv gpu")]
     Surrogate(surrogate::SurrogateArgs),
+    /// Can Koi tell true mechanisms from false ones? A seeded study over a hidden truth.
+    #[command(after_help = "Example:\n  koi bench learning --seeds 3 --svg /tmp/beliefs.svg")]
+    Learning(learning::LearningArgs),
     /// Kill every part of a cluster of its own under load, and change it by plan.
     #[command(after_help = "Example:\n  koi bench kills --repeats 3 --fleet demo")]
     Kills(kills::KillsArgs),
@@ -114,6 +118,7 @@ idle       memory and processor time of a running cluster at rest
 agreement  the load generator's stopwatch against the server's percentiles
 surrogate  the surrogate stack against measured points, whole models or GPU types left out
 slo        share of judged windows inside the SLO, per running job
+learning   can Koi tell true mechanisms from false ones? a seeded study over a hidden truth
 kills      what clients notice when parts of a cluster are killed or changed by plan";
 
 fn main() -> ExitCode {
@@ -161,6 +166,7 @@ fn measure(bench: &Bench, global: &Global) -> anyhow::Result<Option<Report>> {
         Bench::Idle(args) => idle::run(args, global)?,
         Bench::Agreement(args) => agreement::run(args, global)?,
         Bench::Slo(args) => slo::run(args, global)?,
+        Bench::Learning(args) => learning::run(args, global)?,
         Bench::Surrogate(args) => surrogate::run(args, global)?,
     }))
 }

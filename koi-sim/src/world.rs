@@ -8,6 +8,7 @@
 
 mod chain;
 mod levers;
+mod reading;
 mod steady;
 mod weather;
 mod window;
@@ -17,6 +18,7 @@ mod tests;
 
 pub use chain::{Chain, ChainError, ChainInput};
 pub use levers::Levers;
+pub use reading::ReadingFacts;
 pub use steady::{Demand, Steady};
 pub use weather::{Drift, Weather, WindowWeather};
 pub use window::{WindowInput, edges_table, window};

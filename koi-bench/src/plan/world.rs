@@ -210,7 +210,7 @@ fn lengths(mean: f64) -> LengthStats {
     }
 }
 
-fn unconstrained() -> Constraints {
+pub(crate) fn unconstrained() -> Constraints {
     Constraints {
         allowed_gpu_types: BTreeSet::new(),
         denied_gpu_types: BTreeSet::new(),

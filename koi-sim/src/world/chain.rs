@@ -130,6 +130,14 @@ impl Chain {
         })
     }
 
+    /// The same chain with every step taking so many times as long.
+    #[must_use]
+    pub fn slowed(&self, factor: f64) -> Self {
+        let mut slowed = self.clone();
+        slowed.levers.step *= factor;
+        slowed
+    }
+
     /// Tokens that the pool holds.
     #[must_use]
     pub fn pool_tokens(&self) -> f64 {

@@ -21,6 +21,8 @@ pub struct Levers {
     pub activity: f64,
     /// Factor on the device's measured memory traffic.
     pub traffic: f64,
+    /// Factor on the running requests beyond those that the load asks for.
+    pub live: f64,
 }
 
 impl Default for Levers {
@@ -36,6 +38,7 @@ impl Default for Levers {
             link: 1.0,
             activity: 1.0,
             traffic: 1.0,
+            live: 1.0,
         }
     }
 }

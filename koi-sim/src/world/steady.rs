@@ -115,6 +115,14 @@ impl Chain {
             work = self.work(demand, self.reuse(demand, usage));
             point = self.settle(&work);
         }
+        if self.levers.live != 1.0 {
+            // What is held moves the batch; the load decides the rate all the same.
+            let rate_rps = point.rate_rps;
+            point = Point {
+                rate_rps,
+                ..self.at(&work, point.live * self.levers.live)
+            };
+        }
         self.describe(&work, point)
     }
 
@@ -181,7 +189,6 @@ impl Chain {
 
     /// Step times and finish rate with so many running.
     fn at(&self, work: &Work, live: f64) -> Point {
-        let stages = f64::from(self.shape.pp);
         let budget = (f64::from(self.shape.max_num_batched_tokens) - live).max(64.0);
         let chunk = if self.shape.chunked_prefill {
             work.computed.min(budget)
@@ -201,7 +208,6 @@ impl Chain {
         let mixed_s = plain_s + (mixed.seconds - plain.seconds).max(0.0) * self.levers.prefill;
         let (plain_s, mixed_s) = (plain_s * self.levers.step, mixed_s * self.levers.step);
         let round_s = plain_s + mixed_share * (mixed_s - plain_s);
-        let parts = live.clamp(1.0, stages);
         let mean = |of: fn(&crate::truth::StepCost) -> f64| {
             let weight = mixed_share * mixed_s / round_s;
             of(&plain) * (1.0 - weight) + of(&mixed) * weight
@@ -210,7 +216,6 @@ impl Chain {
             + mixed.link_bytes_per_device * mixed_share;
         Point {
             live,
-            // Stages overlap the rounds of their parts.
             rate_rps: live / (lifetime * round_s),
             prefill_steps,
             plain_s,
@@ -219,7 +224,7 @@ impl Chain {
             round_s,
             sm_active: mean(|c| c.sm_active_fraction) * live.min(1.0),
             memory_bandwidth: mean(|c| c.memory_bandwidth_fraction) * live.min(1.0),
-            link_bytes: per_round * live.min(1.0) / round_s * (parts / parts.max(1.0)),
+            link_bytes: per_round * live.min(1.0) / round_s,
         }
     }
 
