@@ -2,9 +2,12 @@
 //!
 //! White paper V1, Closing the Loop; spec §8.
 
+pub mod contrast;
 pub mod cusum;
+mod detector;
 pub mod evidence;
 pub mod icp;
+pub mod meta;
 pub mod quadrant;
 pub mod residual;
 pub mod update_table;
@@ -15,5 +18,6 @@ pub use evidence::{
     validate_rank,
 };
 pub use icp::Icp;
+pub use meta::{Calibration, Meta};
 pub use quadrant::Quadrant;
 pub use update_table::UpdateTable;

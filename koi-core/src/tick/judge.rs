@@ -1,7 +1,5 @@
 //! S2: observed against predicted, per rank, into evidence rows. Writes nothing, moves no belief.
 
-use std::collections::BTreeMap;
-
 use super::observatory::{Observatory, RankKey, find_rank};
 use crate::catalog::Catalog;
 use crate::causal::{CausalModel, FeatureValues, applicable};
@@ -13,7 +11,7 @@ use crate::snapshot::Snapshot;
 use crate::store::JobRecord;
 use crate::surrogate::{Answer, Demand, Deployment, predict};
 use crate::telemetry::trajectory::TrajectoryPoint;
-use crate::validation::{EvidenceRow, RankValidationInput, Stamp, validate_rank};
+use crate::validation::{EvidenceRow, Meta, RankValidationInput, Stamp, validate_rank};
 use crate::variables::{Mediator, MediatorValues, OutcomeValues};
 
 /// What S2 judges with.
@@ -35,6 +33,7 @@ pub fn judge(
 ) -> Vec<EvidenceRow> {
     let keys: Vec<RankKey> = observatory.keys().collect();
     let mut rows = Vec::new();
+    let mut meta = std::mem::take(&mut observatory.meta);
     for key in keys {
         let Some((job, rank)) = find_rank(&snapshot.state, key) else {
             continue;
@@ -45,8 +44,17 @@ pub fn judge(
         let Some(points) = observatory.take_points(key) else {
             continue;
         };
-        rows.push(judge_rank(snapshot, ctx, key, (job, ladder, rank), &points));
+        rows.push(judge_rank(
+            snapshot,
+            ctx,
+            key,
+            (job, ladder, rank),
+            (&points, &mut meta),
+        ));
     }
+    // The seed is the tick: a tick that is judged again calibrates alike.
+    meta.step(snapshot.tick, ctx.params, snapshot.tick.0.unsigned_abs());
+    observatory.meta = meta;
     rows
 }
 
@@ -63,7 +71,7 @@ fn judge_rank(
     ctx: JudgeContext<'_>,
     key: RankKey,
     (job, ladder, rank): (&JobRecord, &CommittedLadder, &Rank),
-    points: &[TrajectoryPoint],
+    (points, meta): (&[TrajectoryPoint], &mut Meta),
 ) -> EvidenceRow {
     let observed: Vec<_> = points
         .iter()
@@ -80,7 +88,6 @@ fn judge_rank(
         outcomes: p.outcomes,
         bands: ladder.promise.bands.get(at).cloned().unwrap_or_default(),
     });
-    let sigmas = BTreeMap::new();
     let input = RankValidationInput {
         tick: snapshot.tick,
         job: key.job,
@@ -91,9 +98,12 @@ fn judge_rank(
         predicted: &predicted,
         promised: promise.as_ref(),
         applicable: &applicable,
-        sigmas: &sigmas,
+        model_class: job.spec.model.facts.class(),
+        calibration: &meta.calibration,
     };
-    validate_rank(&input, ctx.model, ctx.params)
+    let row = validate_rank(&input, ctx.model, ctx.params);
+    meta.blocks.observe(&input, &row, ctx.params);
+    row
 }
 
 /// The surrogate's answer for the rank at the workload that the point showed. Absent where it has
