@@ -10,20 +10,25 @@ use anyhow::anyhow;
 use koi_core::catalog::Catalog;
 use koi_core::causal::{BeliefKey, CausalModel};
 use koi_core::experience::Experience;
-use koi_core::ids::{JobId, ReplicaId};
+use koi_core::ids::{JobId, PlanSeq, ReplicaId, TickId};
 use koi_core::params::Params;
+use koi_core::plan::PlanTally;
+use koi_core::slow_loop::convergence::Convergence;
+use koi_core::slow_loop::probe::PlannedProbe;
 use koi_core::snapshot::Snapshot;
 use koi_core::store::{Change, StoreTx, TxKind};
 use koi_core::telemetry::histogram::EdgesTable;
 use koi_core::tick::judge::{JudgeContext, judge};
 use koi_core::tick::observatory::Observatory;
-use koi_core::validation::{EvidenceRow, UpdateTable, Verdict};
+use koi_core::time::UtcMicros;
+use koi_core::validation::{EvidenceRow, Icp, UpdateTable, Verdict};
 use koi_sim::mem_store::MemStore;
 use koi_sim::world::edges_table;
 use serde::Serialize;
 
 use super::fleet::{Fleet, START, StudyJob};
 use super::planner::Planner;
+use super::slow::Memory;
 use super::world::{TICK_SECONDS, World};
 
 /// Evidence rows that risk and z* are built from, as in the server.
@@ -83,6 +88,21 @@ pub(super) struct Course {
     pub(super) coverage: Vec<BTreeMap<&'static str, (u32, u32)>>,
     /// Evidence rows.
     pub(super) rows: u64,
+    /// Mechanisms that the review archived, with the tick.
+    pub(super) archived: BTreeMap<String, i64>,
+    /// Every bullet of Assumption 2, by tick.
+    pub(super) converged: Vec<Convergence>,
+    /// Edges of which the invariance verdict was a rejection, accepted or neither, by mechanism, at
+    /// the end.
+    pub(super) invariance: BTreeMap<String, BTreeMap<String, Icp>>,
+}
+
+/// The plan that the stand-in committed last.
+pub(super) struct LastPlan {
+    pub(super) seq: PlanSeq,
+    pub(super) tick: TickId,
+    pub(super) at: UtcMicros,
+    pub(super) tally: PlanTally,
 }
 
 /// Everything that one run needs.
@@ -99,8 +119,10 @@ pub(super) struct Run<'a> {
     pub(super) store: MemStore,
     pub(super) observatory: Observatory,
     pub(super) course: Course,
-    /// Swaps that the last plan made.
-    swapped: u32,
+    /// What S3 remembers.
+    pub(super) memory: Memory,
+    /// The last plan.
+    pub(super) last_plan: Option<LastPlan>,
     edges: EdgesTable,
     /// The newest evidence rows, oldest first: what the server reads back from its store.
     recent: Vec<EvidenceRow>,
@@ -128,7 +150,8 @@ impl<'a> Run<'a> {
             store: MemStore::default(),
             observatory: Observatory::default(),
             course: Course::default(),
-            swapped: 0,
+            memory: Memory::default(),
+            last_plan: None,
             edges: edges_table(),
             recent: Vec::new(),
         };
@@ -195,10 +218,6 @@ impl<'a> Run<'a> {
         super::slow::step(self, rows)
     }
 
-    pub(super) const fn swapped(&self) -> u32 {
-        self.swapped
-    }
-
     /// Rows of the window over which the Q1 rate is taken, those of this tick left out.
     pub(super) fn earlier_rows(&self) -> &[EvidenceRow] {
         let since = self.snapshot.tick.0 - i64::from(self.params.q1_window_ticks);
@@ -225,8 +244,8 @@ impl<'a> Run<'a> {
     }
 
     fn plan(&mut self) -> anyhow::Result<()> {
-        self.swapped = 0;
-        for index in self.planner.chosen(&self.snapshot, self.jobs.len()) {
+        let mut tally = PlanTally::default();
+        for (index, is_probe) in self.planner.chosen(&self.snapshot, &self.jobs) {
             let current = &self.jobs[index];
             let Some(next) = self
                 .planner
@@ -234,15 +253,31 @@ impl<'a> Run<'a> {
             else {
                 continue;
             };
+            let job = next.id;
             let before = std::mem::replace(&mut self.jobs[index], next);
             // An engine that does not start is what a failed roll-out is: the old one stays.
             if self.place(index).is_err() {
                 self.jobs[index] = before;
+            } else if is_probe {
+                tally.probes.push(PlannedProbe {
+                    job,
+                    usd: 0.0,
+                    information_gain: 1.0,
+                });
             } else {
-                self.swapped += 1;
+                tally.voluntary.push(job);
             }
         }
-        self.course.swaps.push(self.swapped);
+        let swaps = tally.voluntary.len() + tally.probes.len();
+        self.course
+            .swaps
+            .push(u32::try_from(swaps).unwrap_or(u32::MAX));
+        self.last_plan = Some(LastPlan {
+            seq: PlanSeq(self.snapshot.tick.0),
+            tick: self.snapshot.tick,
+            at: self.snapshot.now,
+            tally,
+        });
         Ok(())
     }
 
@@ -274,6 +309,9 @@ impl<'a> Run<'a> {
                 entry.1 += 1;
             }
             for m in &row.mechanisms {
+                if !m.icp.is_empty() {
+                    self.course.invariance.insert(m.id.clone(), m.icp.clone());
+                }
                 let count = counts.entry(m.id.clone()).or_default();
                 let Some(quadrant) = m.quadrant else { continue };
                 let fired = |v: &Option<Verdict>| *v == Some(Verdict::Diverged);

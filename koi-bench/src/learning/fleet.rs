@@ -218,6 +218,7 @@ fn record(index: usize, job: &StudyJob, model: &Model) -> anyhow::Result<JobReco
             weights: ONLINE_WEIGHTS,
             hard: BTreeMap::new(),
             tau: 0.10,
+            pinned: false,
         },
         constraints: unconstrained(),
         priority: 5,

@@ -10,13 +10,14 @@ use std::collections::BTreeMap;
 use anyhow::anyhow;
 use koi_core::catalog::Catalog;
 use koi_core::host::HostRecord;
-use koi_core::ids::{Generation, JobId};
+use koi_core::ids::Generation;
 use koi_core::ladder::{CommittedLadder, Ladder, Promise, Rank};
 use koi_core::params::Params;
 use koi_core::plan::Slot;
 use koi_core::rng::Rng;
 use koi_core::score::dro::{Band, DroInput, SloRisk, band};
 use koi_core::score::{Eig, Exploit, SigmaTerms, SigmaWeights};
+use koi_core::slow_loop::probe::allowance;
 use koi_core::snapshot::Snapshot;
 use koi_core::store::{JobRecord, JobState, ReplicaPhase, ReplicaRecord, ReplicaRole};
 use koi_core::surrogate::{Answer, Demand, Deployment, Prediction, predict};
@@ -39,7 +40,6 @@ pub(super) struct Planner {
     places: Vec<Place>,
     params: Params,
     rng: Rng,
-    last_probe: BTreeMap<JobId, i64>,
     /// False keeps every job as it is.
     pub(super) swaps: bool,
 }
@@ -51,33 +51,31 @@ impl Planner {
             places,
             params: params.clone(),
             rng: Rng::stream(seed, "learning.planner"),
-            last_probe: BTreeMap::new(),
             swaps: true,
         }
     }
 
-    /// Positions of the jobs that are swapped in this tick: budget first, then probes.
-    pub(super) fn chosen(&mut self, snapshot: &Snapshot, n_jobs: usize) -> Vec<usize> {
+    /// Positions of the jobs that are swapped in this tick, and whether as a probe: the budget first.
+    pub(super) fn chosen(&mut self, snapshot: &Snapshot, jobs: &[StudyJob]) -> Vec<(usize, bool)> {
         if !self.swaps {
             return Vec::new();
         }
-        let mut order: Vec<usize> = (0..n_jobs).collect();
+        let slow = &snapshot.state.slow;
+        let mut order: Vec<usize> = (0..jobs.len()).collect();
         self.rng.shuffle(&mut order);
-        let budget = snapshot.state.slow.swap_budget as usize;
-        let mut chosen: Vec<usize> = order.iter().copied().take(budget).collect();
-        let mut probes = n_jobs.div_ceil(24).max(1);
-        let ids: Vec<JobId> = snapshot.state.jobs.keys().copied().collect();
-        for index in order.into_iter().skip(budget) {
-            let Some(id) = ids.get(index) else { continue };
-            let tick = snapshot.tick.0;
-            let is_free = self.last_probe.get(id).is_none_or(|t| tick - t >= 24);
-            if probes > 0 && is_free {
-                self.last_probe.insert(*id, tick);
-                chosen.push(index);
-                probes -= 1;
-            }
-        }
-        chosen
+        let budget = slow.swap_budget as usize;
+        let probes = allowance(snapshot.active_jobs(), &self.params) as usize;
+        let free = order.iter().copied().skip(budget).filter(|index| {
+            let job = jobs[*index].id;
+            slow.probes.is_free(job, snapshot.tick, &self.params)
+        });
+        let probed: Vec<(usize, bool)> = free.take(probes).map(|i| (i, true)).collect();
+        order
+            .into_iter()
+            .take(budget)
+            .map(|i| (i, false))
+            .chain(probed)
+            .collect()
     }
 
     /// Another configuration of a job that the surrogate takes for able.

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use koi_core::catalog::Catalog;
-use koi_core::params::Params;
+use koi_core::params::{CalibrationRule, InvarianceRule, Params};
 
 use super::LearningArgs;
 use super::claims::{Claim, Claims, Counts, draw};
@@ -34,8 +34,16 @@ pub(super) struct Outcome {
 }
 
 /// The hyper-parameters of a rule.
-pub(super) fn params(_rule: Rule) -> Params {
-    Params::default()
+pub(super) fn params(rule: Rule) -> Params {
+    match rule {
+        Rule::Paper => Params {
+            calibration: CalibrationRule::Off,
+            invariance_rule: InvarianceRule::Tail,
+            ..Params::default()
+        },
+        Rule::Calibrated => Params::default(),
+        Rule::Contrast => Params::default(),
+    }
 }
 
 /// The fleet and the claims of a seed.

@@ -1,26 +1,91 @@
-//! S3 of a run: the real slow update on the store's rows, its events written back.
+//! S3 of a run: the real slow update on the store's rows, its events and its state written back.
+//!
+//! Tracks are those of the store (`MemStore::mechanism_tracks`), kept up row by row instead of being
+//! counted anew in every tick.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use koi_core::slow_loop::update::{SlowUpdateInput, slow_update};
+use koi_core::causal::MechanismStatus;
+use koi_core::ids::{Generation, JobId};
+use koi_core::lifecycle::MechanismTrack;
+use koi_core::slow_loop::SlowTick;
+use koi_core::slow_loop::update::{ActiveJob, CommittedPlan, SlowUpdateInput, slow_update};
 use koi_core::store::{Change, TxKind};
 use koi_core::validation::EvidenceRow;
 
 use super::course::Run;
 
+/// What S3 carries from tick to tick beside the snapshot.
+#[derive(Debug, Default)]
+pub(super) struct Memory {
+    pub(super) tracks: BTreeMap<String, MechanismTrack>,
+    deployments: BTreeMap<String, BTreeSet<(JobId, Generation)>>,
+    environments: BTreeMap<String, BTreeSet<String>>,
+    /// The last ticks of the slow loop, oldest first.
+    pub(super) history: Vec<SlowTick>,
+}
+
+impl Memory {
+    fn count(&mut self, rows: &[EvidenceRow]) {
+        for row in rows {
+            let environment = row.environment.to_string();
+            for verdict in row.mechanisms.iter().filter(|m| m.quadrant.is_some()) {
+                let id = &verdict.id;
+                let deployments = self.deployments.entry(id.clone()).or_default();
+                deployments.insert((row.job, row.generation));
+                let environments = self.environments.entry(id.clone()).or_default();
+                environments.insert(environment.clone());
+                let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+                let track = self.tracks.entry(id.clone()).or_default();
+                track.n_decided += 1;
+                track.n_deployments = count(deployments.len());
+                track.n_environments = count(environments.len());
+                track.first_tick = track.first_tick.or(Some(row.tick));
+                track.last_tick = Some(row.tick);
+            }
+        }
+    }
+
+    fn keep(&mut self, tick: SlowTick, window: u32) {
+        self.history.push(tick);
+        let surplus = self.history.len().saturating_sub(window as usize);
+        self.history.drain(..surplus);
+    }
+}
+
 /// Applies a tick's evidence once.
 pub(super) fn step(run: &mut Run<'_>, rows: &[EvidenceRow]) -> anyhow::Result<()> {
-    let decided = decided_rows(run);
+    run.memory.count(rows);
     let beliefs = run.snapshot.state.beliefs_from(&run.model);
+    let active: Vec<ActiveJob> = run
+        .snapshot
+        .state
+        .jobs
+        .values()
+        .filter(|j| j.active.is_some())
+        .map(|j| ActiveJob {
+            job: j.id,
+            class: j.spec.class,
+            model_class: j.spec.model.facts.class(),
+        })
+        .collect();
+    let last_plan = run.last_plan.as_ref().map(|p| CommittedPlan {
+        seq: p.seq,
+        tick: p.tick,
+        at: p.at,
+        tally: &p.tally,
+    });
     let input = SlowUpdateInput {
         tick: run.snapshot.tick,
         rows,
         earlier_rows: run.earlier_rows(),
-        decided_rows: &decided,
+        tracks: &run.memory.tracks,
         beliefs: &beliefs,
         state: &run.snapshot.state.slow,
-        active_jobs: u32::try_from(run.jobs.len()).unwrap_or(u32::MAX),
-        swapped_jobs: run.swapped(),
+        active_jobs: &active,
+        last_plan,
+        experience: &run.snapshot.experience,
+        history: &run.memory.history,
     };
     let update = slow_update(&input, &run.model, &run.table, &run.params);
     for change in update.events.iter().flat_map(|e| &e.changes) {
@@ -34,20 +99,19 @@ pub(super) fn step(run: &mut Run<'_>, rows: &[EvidenceRow]) -> anyhow::Result<()
         moved.beta_micro += change.beta_micro;
     }
     run.snapshot.state.slow = update.state.clone();
+    for id in &update.archived {
+        run.model.set_status(id, MechanismStatus::Archived);
+        run.course.archived.insert(id.clone(), run.snapshot.tick.0);
+    }
+    run.course.converged.push(update.record.convergence.clone());
+    run.memory
+        .keep(update.record.clone(), run.params.regret_window_ticks);
     run.commit(
         TxKind::LearningApplied,
         vec![
             Change::BeliefEvents(update.events),
             Change::Slow(Box::new(update.state)),
+            Change::SlowTick(Box::new(update.record)),
         ],
     )
-}
-
-/// Rows that decided about each mechanism so far.
-fn decided_rows(run: &Run<'_>) -> BTreeMap<String, u32> {
-    run.course
-        .counts
-        .iter()
-        .map(|(id, ticks)| (id.clone(), ticks.iter().map(|c| c.decided).sum()))
-        .collect()
 }

@@ -74,7 +74,7 @@ impl Chain {
         );
         v.set(Mediator::RunningRequests, Some(s.live));
         v.set(Mediator::QueueDepth, Some(s.waiting));
-        v.set(Mediator::SmUtilization, Some(s.sm_active));
+        v.set(Mediator::SmUtilization, Some(s.tensor_active));
         v.set(Mediator::MemBandwidthUtilization, Some(s.memory_bandwidth));
         v.set(
             Mediator::PrefillTokensPerSec,

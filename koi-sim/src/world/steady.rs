@@ -56,7 +56,7 @@ pub struct Steady {
     /// Share of the KV pool in use.
     pub kv_usage: f64,
     /// Share of the peak arithmetic rate.
-    pub sm_active: f64,
+    pub tensor_active: f64,
     /// Share of the peak memory bandwidth.
     pub memory_bandwidth: f64,
     /// Bytes per second that all devices send to each other.
@@ -86,7 +86,7 @@ struct Point {
     mixed_s: f64,
     mixed_share: f64,
     round_s: f64,
-    sm_active: f64,
+    tensor_active: f64,
     memory_bandwidth: f64,
     link_bytes: f64,
 }
@@ -222,7 +222,7 @@ impl Chain {
             mixed_s,
             mixed_share,
             round_s,
-            sm_active: mean(|c| c.sm_active_fraction) * live.min(1.0),
+            tensor_active: mean(|c| c.tensor_active_fraction) * live.min(1.0),
             memory_bandwidth: mean(|c| c.memory_bandwidth_fraction) * live.min(1.0),
             link_bytes: per_round * live.min(1.0) / round_s,
         }
@@ -257,7 +257,7 @@ impl Chain {
         let mix = |x: f64, y: f64| x + share * (y - x);
         crate::truth::StepCost {
             seconds: mix(a.seconds, b.seconds),
-            sm_active_fraction: mix(a.sm_active_fraction, b.sm_active_fraction),
+            tensor_active_fraction: mix(a.tensor_active_fraction, b.tensor_active_fraction),
             memory_bandwidth_fraction: mix(
                 a.memory_bandwidth_fraction,
                 b.memory_bandwidth_fraction,
@@ -300,7 +300,7 @@ impl Chain {
             tpot_cv,
             hit: work.hit,
             kv_usage: self.usage(work, point.live),
-            sm_active: (point.sm_active * self.levers.activity).min(1.0),
+            tensor_active: (point.tensor_active * self.levers.activity).min(1.0),
             memory_bandwidth: (point.memory_bandwidth * self.levers.traffic).min(1.0),
             link_bytes_per_s: point.link_bytes * f64::from(self.devices) * self.levers.link,
         }
@@ -371,7 +371,7 @@ impl Steady {
             tpot_cv: self.tpot_cv,
             hit: self.hit,
             kv_usage: along(|s| s.kv_usage).min(1.0),
-            sm_active: along(|s| s.sm_active).min(1.0),
+            tensor_active: along(|s| s.tensor_active).min(1.0),
             memory_bandwidth: along(|s| s.memory_bandwidth).min(1.0),
             link_bytes_per_s: along(|s| s.link_bytes_per_s),
         }

@@ -51,7 +51,7 @@ pub struct WindowInput<'a> {
     pub replica: &'a ReplicaId,
     /// When it ends.
     pub end: UtcMicros,
-    /// Whether the host has profiling counters (SM activity, memory traffic).
+    /// Whether the host has profiling counters (arithmetic activity, memory traffic).
     pub has_profiling: bool,
     /// Whether the devices talk over their fabric instead of PCIe.
     pub has_fabric: bool,
@@ -173,9 +173,9 @@ fn gauges(
         ),
     ]);
     if input.has_profiling {
-        let sm = gauge(steady.sm_active, COUNTER_NOISE);
+        let tensor = gauge(steady.tensor_active, COUNTER_NOISE);
         let memory = gauge(steady.memory_bandwidth, COUNTER_NOISE);
-        gauges.insert(GaugeSeries::SmActive, sm);
+        gauges.insert(GaugeSeries::TensorActive, tensor);
         gauges.insert(GaugeSeries::MemoryBandwidth, memory);
     }
     gauges
