@@ -2,6 +2,7 @@
 //!
 //! White paper V1, Closing the Loop; spec §8.
 
+pub mod contrast;
 pub mod cusum;
 pub mod evidence;
 pub mod icp;
