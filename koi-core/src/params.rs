@@ -50,6 +50,17 @@ pub enum InvarianceRule {
     Tail,
 }
 
+/// Whether mechanisms are tested by contrasts between deployments.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LearningContrast {
+    /// They are: an edge that its contrasts contradict makes its mechanism fail.
+    #[default]
+    On,
+    /// The paper's rule: CUSUM on residuals alone, and every row counts in full.
+    Off,
+}
+
 macro_rules! hyper_parameters {
     ($($name:ident : $kind:ident = $default:literal, $min:literal ..= $max:literal, $symbol:literal, $doc:literal;)+) => {
         /// All hyper-parameters; absent fields of a document take their defaults.
@@ -61,6 +72,8 @@ macro_rules! hyper_parameters {
             pub breach_bound: BreachBound,
             /// How invariance across environments is decided.
             pub invariance_rule: InvarianceRule,
+            /// `learning.contrast`: whether mechanisms are tested by contrasts.
+            pub learning_contrast: LearningContrast,
             /// Divide an edge's delta by the number of applicable mechanisms that carry it.
             pub normalize_shared_edges: bool,
         }
@@ -71,6 +84,7 @@ macro_rules! hyper_parameters {
                     $($name: $default,)+
                     breach_bound: BreachBound::default(),
                     invariance_rule: InvarianceRule::default(),
+                    learning_contrast: LearningContrast::default(),
                     normalize_shared_edges: true,
                 }
             }

@@ -1,5 +1,7 @@
 //! S2: observed against predicted, per rank, into evidence rows. Writes nothing, moves no belief.
 
+mod seen;
+
 use std::collections::BTreeMap;
 
 use super::observatory::{Observatory, RankKey, find_rank};
@@ -7,14 +9,15 @@ use crate::catalog::Catalog;
 use crate::causal::{CausalModel, FeatureValues, applicable};
 use crate::job::{JobClass, Workload};
 use crate::ladder::{CommittedLadder, Rank};
-use crate::model::{MixerKind, ModelFacts};
-use crate::params::Params;
+use crate::params::{LearningContrast, Params};
 use crate::snapshot::Snapshot;
 use crate::store::JobRecord;
 use crate::surrogate::{Answer, Demand, Deployment, predict};
 use crate::telemetry::trajectory::TrajectoryPoint;
+use crate::validation::contrast::{CompareContext, compare, deployment};
 use crate::validation::{EvidenceRow, RankValidationInput, Stamp, validate_rank};
 use crate::variables::{Mediator, MediatorValues, OutcomeValues};
+use seen::{deployment_row, in_flight, usd_per_hour_per_replica};
 
 /// What S2 judges with.
 #[derive(Clone, Copy)]
@@ -34,18 +37,38 @@ pub fn judge(
     ctx: JudgeContext<'_>,
 ) -> Vec<EvidenceRow> {
     let keys: Vec<RankKey> = observatory.keys().collect();
-    let mut rows = Vec::new();
-    for key in keys {
-        let Some((job, rank)) = find_rank(&snapshot.state, key) else {
-            continue;
+    let is_known = |key: &RankKey| {
+        find_rank(&snapshot.state, *key).is_some_and(|(job, _)| ladder_with(job, *key).is_some())
+    };
+    let taken: Vec<(RankKey, Vec<TrajectoryPoint>)> = keys
+        .into_iter()
+        .filter(is_known)
+        .filter_map(|key| Some((key, observatory.take_points(key)?)))
+        .collect();
+    judge_points(snapshot, &taken, ctx)
+}
+
+/// Judges ranks by points that closed since their last verdict, in any order; a rank that the
+/// snapshot does not know has no row.
+#[must_use]
+pub fn judge_points(
+    snapshot: &Snapshot,
+    taken: &[(RankKey, Vec<TrajectoryPoint>)],
+    ctx: JudgeContext<'_>,
+) -> Vec<EvidenceRow> {
+    let of = |(key, points): &(RankKey, Vec<TrajectoryPoint>)| {
+        let (job, rank) = find_rank(&snapshot.state, *key)?;
+        let ladder = ladder_with(job, *key)?;
+        Some(judge_rank(snapshot, ctx, *key, (job, ladder, rank), points))
+    };
+    let mut rows: Vec<EvidenceRow> = taken.iter().filter_map(of).collect();
+    if ctx.params.learning_contrast == LearningContrast::On {
+        let context = CompareContext {
+            catalog: ctx.catalog,
+            model: ctx.model,
+            residual_invariance: &BTreeMap::new(),
         };
-        let Some(ladder) = ladder_with(job, key) else {
-            continue;
-        };
-        let Some(points) = observatory.take_points(key) else {
-            continue;
-        };
-        rows.push(judge_rank(snapshot, ctx, key, (job, ladder, rank), &points));
+        compare(&snapshot.state.contrasts, &mut rows, context);
     }
     rows
 }
@@ -93,7 +116,11 @@ fn judge_rank(
         applicable: &applicable,
         sigmas: &sigmas,
     };
-    validate_rank(&input, ctx.model, ctx.params)
+    let mut row = validate_rank(&input, ctx.model, ctx.params);
+    if ctx.params.learning_contrast == LearningContrast::On {
+        row.deployment = Some(deployment_row(snapshot, key, (job, rank), points));
+    }
+    row
 }
 
 /// The surrogate's answer for the rank at the workload that the point showed. Absent where it has
@@ -116,13 +143,7 @@ fn predicted_at(
         .observation
         .throughput_per_replica_tokens_per_sec
         .unwrap_or(0.0);
-    let usd_per_hour = snapshot
-        .state
-        .hosts
-        .values()
-        .find(|h| h.facts.environment == rank.environment)
-        .and_then(|h| snapshot.state.gpu_usd_per_hour(h))
-        .map(|usd| usd * f64::from(shape.gpus()));
+    let usd_per_hour = usd_per_hour_per_replica(snapshot, rank);
     let deployment = Deployment {
         model: &job.spec.model.facts,
         gpu,
@@ -147,13 +168,6 @@ fn predicted_at(
     }
 }
 
-/// Requests kept in flight at one replica, as seen.
-fn in_flight(v: &MediatorValues) -> Option<u32> {
-    let running = v.get(Mediator::RunningRequests)?;
-    let waiting = v.get(Mediator::QueueDepth).unwrap_or(0.0);
-    Some((running + waiting).round().clamp(1.0, 4096.0) as u32)
-}
-
 /// The declared workload with the lengths that were seen; the shape around the mean is kept.
 fn workload_at(declared: &Workload, seen: &MediatorValues) -> Workload {
     let mut workload = declared.clone();
@@ -162,11 +176,7 @@ fn workload_at(declared: &Workload, seen: &MediatorValues) -> Workload {
         (&mut workload.osl, Mediator::OutputLengthObserved),
     ] {
         if let Some(mean) = seen.get(mediator).filter(|m| *m >= 1.0) {
-            let scale = mean / stats.mean.max(1e-9);
-            stats.mean = mean;
-            stats.p50 *= scale;
-            stats.p95 *= scale;
-            stats.p99 *= scale;
+            stats.scale_to_mean(mean);
         }
     }
     workload
@@ -175,39 +185,9 @@ fn workload_at(declared: &Workload, seen: &MediatorValues) -> Workload {
 /// What scopes compare: the configuration, the model and the workload by catalog id.
 #[must_use]
 pub fn features(job: &JobRecord, rank: &Rank) -> FeatureValues {
-    let model = &job.spec.model.facts;
-    let workload = &job.spec.workload;
-    let mut values = FeatureValues::of_class(job.spec.class);
-    for (id, value) in rank.configuration.iter() {
-        values.insert(id, value.into());
-    }
-    values
-        .with_number("num_hidden_layers", f64::from(model.layers))
-        .with_number("hidden_size", f64::from(model.hidden))
-        .with_number("num_attn_heads", f64::from(model.heads))
-        .with_number("num_kv_heads", f64::from(model.kv_heads))
-        .with_number("model_params_b", model.params_total as f64 / 1e9)
-        .with_flag("is_moe", model.moe.is_some())
-        .with_flag("is_multimodal", model.has_other_parts())
-        .with_flag(
-            "has_recurrent_layers",
-            model.kinds.iter().any(|k| k.state_bytes > 0),
-        )
-        .with_number("sliding_window_tokens", window_tokens(model))
-        .with_number("isl_token_avg", workload.isl.mean)
-        .with_number("osl_token_avg", workload.osl.mean)
-        .with_number("request_arrival_rate", workload.arrival_rate_rps)
-        .with_number("shared_prefix_length_avg", workload.shared_prefix_tokens)
-        .with_number(
-            "workload_prefix_concentration",
-            workload.prefix_concentration,
-        )
-        .with_text("gpu_type", &rank.environment.gpu_type)
-        .with_text("market", rank.environment.market.name())
-}
-
-/// The widest sliding window of the model's layers; 0 where none has one.
-fn window_tokens(model: &ModelFacts) -> f64 {
-    let sliding = model.kinds.iter().filter(|k| k.mixer == MixerKind::Sliding);
-    f64::from(sliding.filter_map(|k| k.window).max().unwrap_or(0))
+    deployment::features(
+        (job.spec.class, &job.spec.workload),
+        &job.spec.model.facts,
+        (&rank.environment, &rank.configuration),
+    )
 }

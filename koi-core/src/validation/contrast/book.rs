@@ -22,7 +22,7 @@ pub const MAX_DEPLOYMENTS: usize = 4_096;
 /// Ticks after its last row for which a deployment is kept.
 pub const KEPT_TICKS: i64 = 500;
 /// Ranks of jobs of which it is remembered what has left the book.
-const MAX_CLOSED: usize = 16_384;
+pub const MAX_CLOSED: usize = 16_384;
 
 /// One contrast of a deployment: what is left of the change of its destination once the surrogate
 /// has explained everything but the edge's source.
@@ -49,7 +49,10 @@ pub struct ContrastRow {
     pub z_variance: f64,
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde passes a reference"
+)]
 fn is_zero(x: &f64) -> bool {
     *x == 0.0
 }
@@ -325,7 +328,12 @@ impl ContrastBook {
                 .map(|(id, d)| (d.life.last_tick, *id))
                 .collect();
             by_age.sort_unstable();
-            gone.extend(by_age.iter().take(left - MAX_DEPLOYMENTS).map(|(_, id)| *id));
+            gone.extend(
+                by_age
+                    .iter()
+                    .take(left - MAX_DEPLOYMENTS)
+                    .map(|(_, id)| *id),
+            );
         }
         for id in &gone {
             self.close(*id);
@@ -335,7 +343,10 @@ impl ContrastBook {
 
     pub(super) fn close(&mut self, id: DeploymentId) {
         self.deployments.remove(&id);
-        let newest = self.closed.entry((id.job, id.rank)).or_insert(id.generation);
+        let newest = self
+            .closed
+            .entry((id.job, id.rank))
+            .or_insert(id.generation);
         *newest = id.generation.max(*newest);
         while self.closed.len() > MAX_CLOSED {
             // Ids of jobs grow with time.

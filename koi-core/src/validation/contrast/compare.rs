@@ -10,11 +10,11 @@ use super::book::{ContrastBook, ContrastRow, DeploymentRecord, SumKey};
 use super::counterfactual::{Point, holding, value_of};
 use super::errors::ChangeErrors;
 use super::judgement::edge_judgement;
-use super::reference::{Change, References, environment_key, is_inside};
+use super::reference::{Change, References, environment_key};
 use super::scale::{Step, feature_step, is_by_ratio, mediator_step, natural};
 use super::verdict::EdgeVerdict;
 use crate::catalog::Catalog;
-use crate::causal::{CausalModel, Edge, EdgeEnds, Mechanism, Scope};
+use crate::causal::{CausalModel, Edge, EdgeEnds, FeatureValues, Mechanism, Scope, ScopeMatch};
 use crate::validation::evidence::{EvidenceRow, Exercise, MechanismVerdict};
 use crate::validation::icp::Icp;
 use crate::validation::residual::Variable;
@@ -136,7 +136,10 @@ fn contrasts_of<'a>(
     let Ok(point) = Point::of(&record.subject, &record.life, ctx.catalog) else {
         return Vec::new();
     };
-    let mechanisms = row.mechanisms.iter().filter_map(|v| ctx.model.mechanism(&v.id));
+    let mechanisms = row
+        .mechanisms
+        .iter()
+        .filter_map(|v| ctx.model.mechanism(&v.id));
     let mut claims: BTreeMap<(&str, String), (&Edge, &Scope)> = BTreeMap::new();
     for mechanism in mechanisms {
         for edge in mechanism.edges.iter().filter_map(|id| ctx.model.edge(id)) {
@@ -146,6 +149,7 @@ fn contrasts_of<'a>(
     }
     let mut comparison = Comparison {
         record,
+        features: record.subject.features(),
         point,
         references,
         candidates: BTreeMap::new(),
@@ -155,9 +159,15 @@ fn contrasts_of<'a>(
     claims.into_iter().filter_map(of).collect()
 }
 
+/// Whether a deployment of these features lies inside a scope.
+fn is_inside(features: &FeatureValues, scope: &Scope) -> bool {
+    scope.matches(features) == ScopeMatch::Exact
+}
+
 /// One deployment against its candidates.
 struct Comparison<'a, 'r> {
     record: &'a DeploymentRecord,
+    features: FeatureValues,
     point: Point<'a>,
     references: &'r References<'a>,
     candidates: BTreeMap<Change, Vec<Candidate<'a>>>,
@@ -167,13 +177,14 @@ struct Comparison<'a, 'r> {
 /// A candidate with its point and what the surrogate says there.
 struct Candidate<'a> {
     record: &'a DeploymentRecord,
+    features: FeatureValues,
     point: Point<'a>,
     predicted: Option<(MediatorValues, OutcomeValues)>,
 }
 
 impl<'a> Comparison<'a, '_> {
     fn contrast(&mut self, edge: &Edge, scope: &Scope, scope_text: String) -> Option<ContrastRow> {
-        if !is_inside(self.record, scope) {
+        if !is_inside(&self.features, scope) {
             return None;
         }
         let change = self.change_of(edge)?;
@@ -187,7 +198,7 @@ impl<'a> Comparison<'a, '_> {
             .filter(|c| Some(c.record.subject.id) == kept);
         let all = first.chain(candidates.iter());
         let (reference, step) = all
-            .filter(|c| is_inside(c.record, scope))
+            .filter(|c| is_inside(&c.features, scope))
             .find_map(|c| Some((c, self.step(edge, c)?)))?;
         let delta = self.delta(edge, reference)?;
         let (z, levels) = match step {
@@ -226,6 +237,7 @@ impl<'a> Comparison<'a, '_> {
                 let predicted = point.predict(&MediatorValues::absent()).ok();
                 Some(Candidate {
                     record: l,
+                    features: l.subject.features(),
                     point,
                     predicted,
                 })
@@ -285,7 +297,11 @@ impl<'a> Comparison<'a, '_> {
         let variable = Variable::V(mediator);
         let life = &reference.record.life;
         let mean = life.observed_as_reference(variable)?.mean()?;
-        Some(if is_by_ratio(variable) { mean.exp() } else { mean })
+        Some(if is_by_ratio(variable) {
+            mean.exp()
+        } else {
+            mean
+        })
     }
 
     fn z_variance(&self, edge: &Edge, reference: &Candidate<'_>) -> f64 {

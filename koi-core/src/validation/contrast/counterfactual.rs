@@ -24,7 +24,7 @@ use super::life::Life;
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum NoPoint {
     /// The changed configuration is not legal.
-    #[error("the changed configuration is not legal: {}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
+    #[error("the changed configuration is not legal: {}", listed(.0))]
     Illegal(Vec<FieldViolation>),
     /// The catalog has no such device.
     #[error("the catalog has no GPU type {0}")]
@@ -35,6 +35,14 @@ pub enum NoPoint {
     /// The engine or the surrogate cannot do it.
     #[error("{0}")]
     Unsupported(String),
+}
+
+fn listed(problems: &[FieldViolation]) -> String {
+    let all: Vec<String> = problems
+        .iter()
+        .map(|p| format!("{}: {}", p.field, p.message))
+        .collect();
+    all.join("; ")
 }
 
 /// A deployment as a question to the surrogate: what it is, and the load over its life.
@@ -154,8 +162,11 @@ impl<'a> Point<'a> {
         let mut changed = self.clone();
         match row.set_by {
             SetBy::Planner => {
-                changed.configuration =
-                    changed_setting(&row.id, (&self.configuration, &other.configuration), catalog)?;
+                changed.configuration = changed_setting(
+                    &row.id,
+                    (&self.configuration, &other.configuration),
+                    catalog,
+                )?;
             }
             SetBy::Model => changed.model = other.model,
             SetBy::Environment => {

@@ -13,6 +13,9 @@ use crate::ids::TickId;
 use crate::validation::evidence::{EvidenceRow, VariableVerdict};
 use crate::validation::residual::Variable;
 
+/// Largest magnitude of a block's mean; the squares of larger ones would drown all others.
+const LARGEST_MEAN: f64 = 1e12;
+
 /// Sums over block means of one quantity.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -29,9 +32,13 @@ pub struct Moments {
 }
 
 impl Moments {
-    /// One block.
+    /// One block; none where its mean is no number that a working sensor gives.
     #[must_use]
     pub fn of(mean: f64, variance_of_mean: f64) -> Self {
+        let is_sound = |x: f64| x.is_finite() && x.abs() <= LARGEST_MEAN;
+        if !is_sound(mean) || !is_sound(variance_of_mean) {
+            return Self::default();
+        }
         Self {
             n: 1,
             sum: mean,

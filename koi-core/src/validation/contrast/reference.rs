@@ -7,7 +7,6 @@ use std::collections::BTreeMap;
 use super::book::{ContrastBook, DeploymentRecord};
 use super::deployment::DeploymentId;
 use crate::catalog::SetBy;
-use crate::causal::{Scope, ScopeMatch};
 use crate::ids::TickId;
 use crate::job::JobClass;
 
@@ -56,7 +55,10 @@ impl<'a> References<'a> {
     pub fn of(book: &'a ContrastBook) -> Self {
         let mut by_class: BTreeMap<JobClass, Vec<&DeploymentRecord>> = BTreeMap::new();
         for record in book.deployments() {
-            by_class.entry(record.subject.class).or_default().push(record);
+            by_class
+                .entry(record.subject.class)
+                .or_default()
+                .push(record);
         }
         for records in by_class.values_mut() {
             records.sort_by_key(|r| std::cmp::Reverse(started(r)));
@@ -101,12 +103,6 @@ impl<'a> References<'a> {
 /// Whether an earlier deployment was still seen when the later one began.
 fn is_beside(earlier: &DeploymentRecord, later: &DeploymentRecord) -> bool {
     earlier.life.last_tick >= later.life.first_tick
-}
-
-/// Whether a deployment lies inside a scope.
-#[must_use]
-pub fn is_inside(record: &DeploymentRecord, scope: &Scope) -> bool {
-    scope.matches(&record.subject.features()) == ScopeMatch::Exact
 }
 
 /// The key of the environment that a contrast speaks about.

@@ -141,7 +141,11 @@ mod tests {
         let some = |v: u32| Some(Value::from(v));
         let by = |z: f64| Some(Step::By(z));
         assert_eq!(step("max_num_seqs", some(64), some(128)), by(2.0_f64.ln()));
-        assert_eq!(step("max_num_seqs", some(64), some(70)), None, "not material");
+        assert_eq!(
+            step("max_num_seqs", some(64), some(70)),
+            None,
+            "not material"
+        );
         assert_eq!(step("num_lookahead_slots", some(0), some(4)), by(1.0));
         assert_eq!(step("num_lookahead_slots", some(4), some(0)), by(-1.0));
         let flag = |v: bool| Some(Value::from(v));
@@ -152,9 +156,18 @@ mod tests {
             Some(Step::Levels { from, to })
         };
         let text = |v: &str| Some(Value::from(v));
-        assert_eq!(step("kvcache_dtype", text("auto"), text("fp8")), levels("auto", "fp8"));
-        assert_eq!(step("attention_backend", None, text("triton")), levels("(unset)", "triton"));
-        assert_eq!(step("optimization_level", some(0), some(3)), levels("0", "3"));
+        assert_eq!(
+            step("kvcache_dtype", text("auto"), text("fp8")),
+            levels("auto", "fp8")
+        );
+        assert_eq!(
+            step("attention_backend", None, text("triton")),
+            levels("(unset)", "triton")
+        );
+        assert_eq!(
+            step("optimization_level", some(0), some(3)),
+            levels("0", "3")
+        );
         assert_eq!(step("max_num_seqs", None, some(128)), None);
     }
 
@@ -164,9 +177,14 @@ mod tests {
             let ln = |x| natural(Variable::V(Mediator::RunningRequests), x);
             mediator_step(Mediator::RunningRequests, ln(from), ln(to))
         };
-        assert!(matches!(running(10.0, 20.0), Some(Step::By(z)) if (z - 2.0_f64.ln()).abs() < 1e-12));
+        assert!(
+            matches!(running(10.0, 20.0), Some(Step::By(z)) if (z - 2.0_f64.ln()).abs() < 1e-12)
+        );
         assert_eq!(running(10.0, 11.0), None);
-        assert_eq!(mediator_step(Mediator::KvCacheUtil, 0.5, 0.25), Some(Step::By(-0.25)));
+        assert_eq!(
+            mediator_step(Mediator::KvCacheUtil, 0.5, 0.25),
+            Some(Step::By(-0.25))
+        );
         assert_eq!(mediator_step(Mediator::KvCacheUtil, 0.5, 0.55), None);
         let queue = Variable::V(Mediator::QueueDepth);
         assert!(natural(queue, 0.0).is_finite());

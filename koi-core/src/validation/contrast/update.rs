@@ -127,8 +127,9 @@ impl ContrastBook {
     /// # Errors
     /// The id of a deployment that is neither known nor described; nothing is written then.
     pub fn write(&mut self, update: &ContrastUpdate) -> Result<(), DeploymentId> {
-        let is_unknown =
-            |c: &&DeploymentChange| c.subject.is_none() && !self.deployments.contains_key(&c.id);
+        let stays =
+            |id: &DeploymentId| self.deployments.contains_key(id) && !update.forgotten.contains(id);
+        let is_unknown = |c: &&DeploymentChange| c.subject.is_none() && !stays(&c.id);
         if let Some(unknown) = update.deployments.iter().find(is_unknown) {
             return Err(unknown.id);
         }
@@ -162,8 +163,7 @@ impl ContrastBook {
 
     /// A deployment as a store kept it.
     pub fn put(&mut self, record: DeploymentRecord) {
-        self.deployments
-            .insert(record.subject.id, Arc::new(record));
+        self.deployments.insert(record.subject.id, Arc::new(record));
     }
 
     /// Sums as a store kept them.
