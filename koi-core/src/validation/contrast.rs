@@ -19,6 +19,9 @@ pub mod sums;
 pub mod update;
 pub mod verdict;
 
+#[cfg(test)]
+mod tests;
+
 pub use book::{ContrastBook, ContrastRow, DeploymentRecord, EdgeSums, SumKey};
 pub use compare::{CompareContext, compare};
 pub use deployment::{Conditions, DeploymentId, DeploymentRow, Subject};
