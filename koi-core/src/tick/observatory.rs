@@ -296,7 +296,7 @@ pub fn observe_facts(
         block_size_tokens: Some(shape.block_size),
         activation_peak_bytes: None,
         shard_link: gpu.map(|gpu| shard_link(gpu, host.is_some_and(|h| h.facts.nvlink))),
-        sm_active_at_saturation: None,
+        tensor_active_at_saturation: None,
         roofline_step_ms: gpu.map(|gpu| roofline_ms(job, gpu, shape)),
         price_usd_per_replica_hour: usd,
         slo: slo_facts(job),
