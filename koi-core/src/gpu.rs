@@ -48,8 +48,10 @@ pub struct GpuReading {
     pub energy_millijoules: Option<u64>,
     /// Core temperature in degrees Celsius.
     pub temperature_c: Option<f64>,
-    /// Share of SM cycles active, 0..=1 (GPM), where the device offers it.
-    pub sm_active_fraction: Option<f64>,
+    /// Share of cycles in which the tensor pipes worked, 0..=1 (GPM's any-tensor utilization), where
+    /// the device offers it: arithmetic over the dense peak. SM activity, which counts resident warps
+    /// whether or not they compute, is another thing.
+    pub tensor_active_fraction: Option<f64>,
     /// Share of memory-bandwidth cycles, 0..=1 (GPM).
     pub memory_bandwidth_fraction: Option<f64>,
     /// Monotonic bytes sent over NVLink.
@@ -86,8 +88,8 @@ pub struct SimGpuHolder {
     pub memory_bytes: u64,
     /// Share of time a kernel ran in the last second.
     pub utilization_fraction: f64,
-    /// Share of SM cycles active in the last second.
-    pub sm_active_fraction: f64,
+    /// Share of cycles in which the tensor pipes worked in the last second.
+    pub tensor_active_fraction: f64,
     /// Share of memory-bandwidth cycles in the last second.
     pub memory_bandwidth_fraction: f64,
     /// Power above idle in watts in the last second.

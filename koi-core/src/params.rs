@@ -39,15 +39,29 @@ pub enum BreachBound {
     Additive,
 }
 
+/// Whether the meta step sets the detector, or the paper's constants do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CalibrationRule {
+    /// σ, δ and h from stored residuals.
+    #[default]
+    On,
+    /// The paper's δ = .5σ and h = 4σ with the rank's own σ.
+    Off,
+}
+
 /// How invariance of residuals across environments is decided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum InvarianceRule {
-    /// Every edge stays undecided: the rule of this version, until equivalence is built.
+    /// A difference must matter before it rejects, and be shown not to matter before it accepts;
+    /// residuals and effects must both hold.
     #[default]
-    Undecided,
-    /// The paper's rule: accept p > 1 − α, reject p < α.
+    Equivalence,
+    /// The paper's rule on residuals alone: accept p > 1 − α, reject p < α.
     Tail,
+    /// Every edge stays undecided: what a study compares the others with.
+    Undecided,
 }
 
 /// Whether mechanisms are tested by contrasts between deployments.
@@ -70,6 +84,8 @@ macro_rules! hyper_parameters {
             $(#[doc = $doc] pub $name: $kind,)+
             /// How the probability of an SLO breach is bounded.
             pub breach_bound: BreachBound,
+            /// Whether the meta step sets σ, δ and h.
+            pub calibration: CalibrationRule,
             /// How invariance across environments is decided.
             pub invariance_rule: InvarianceRule,
             /// `learning.contrast`: whether mechanisms are tested by contrasts.
@@ -83,6 +99,7 @@ macro_rules! hyper_parameters {
                 Self {
                     $($name: $default,)+
                     breach_bound: BreachBound::default(),
+                    calibration: CalibrationRule::default(),
                     invariance_rule: InvarianceRule::default(),
                     learning_contrast: LearningContrast::default(),
                     normalize_shared_edges: true,
@@ -160,6 +177,18 @@ hyper_parameters! {
     trajectory_points_min: u32 = 3, 2..=1000, "", "Points a variable needs before it is judged.";
     trajectory_lookback_ticks: u32 = 12, 1..=1000, "", "How far back an unjudged rank's points reach.";
     meta_period_ticks: u32 = 20, 1..=1000, "N", "Ticks between recalibrations of the CUSUM.";
+    meta_false_fire: f64 = 0.02, 0.0001..=0.5, "", "False fires of a bundle per tick that calibration allows.";
+    meta_threshold_max_sigmas: f64 = 12.0, 1.0..=1000.0, "", "Largest calibrated threshold in residual standard deviations.";
+    meta_threshold_cold_sigmas: f64 = 8.0, 1.0..=1000.0, "", "Threshold while too few residual blocks are stored.";
+    meta_slack_max_sigmas: f64 = 3.0, 0.1..=10.0, "", "Largest calibrated slack; raised where the largest threshold alone lets noise fire.";
+    meta_blocks_min: u32 = 30, 2..=10000, "", "Residual blocks needed before a threshold is calibrated.";
+    meta_sigma_blocks_min: u32 = 3, 2..=1000, "", "Residual blocks needed before σ is taken from them instead of the rank.";
+    meta_blocks_max: u32 = 480, 30..=10000, "", "Newest residual blocks kept per variable and model class.";
+    meta_trim_fraction: f64 = 0.05, 0.0..=0.5, "", "Share of blocks, the most extreme of those that diverged, that calibration leaves out.";
+    meta_draws: u32 = 2000, 200..=100000, "", "Resampled paths behind each row of thresholds.";
+    icp_window_ticks: u32 = 500, 10..=100000, "", "Ticks of block means that invariance is tested on.";
+    icp_margin_sigmas: f64 = 0.5, 0.01..=10.0, "", "Distance from the grand mean, in σ, below which environments are alike.";
+    icp_spread_ratio_max: f64 = 2.0, 1.0..=100.0, "", "Scatter of one environment against all together above which it is not alike.";
     icp_significance: f64 = 0.05, 0.0001..=0.5, "α_ICP", "Significance level of the invariance test.";
     icp_environments_min: u32 = 3, 2..=100, "n_env_min", "Environments with enough samples before a verdict.";
     icp_samples_min: u32 = 15, 2..=1000, "n_b", "Samples an environment needs to count.";

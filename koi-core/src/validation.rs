@@ -4,8 +4,10 @@
 
 pub mod contrast;
 pub mod cusum;
+mod detector;
 pub mod evidence;
 pub mod icp;
+pub mod meta;
 pub mod quadrant;
 pub mod residual;
 pub mod update_table;
@@ -16,5 +18,6 @@ pub use evidence::{
     validate_rank,
 };
 pub use icp::Icp;
+pub use meta::{Calibration, Meta};
 pub use quadrant::Quadrant;
 pub use update_table::UpdateTable;

@@ -38,7 +38,7 @@ pub(crate) enum GpuFolderError {
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct DeviceActivity {
     pub(crate) utilization_fraction: f64,
-    pub(crate) sm_active_fraction: f64,
+    pub(crate) tensor_active_fraction: f64,
     pub(crate) memory_bandwidth_fraction: f64,
     pub(crate) extra_power_w: f64,
     pub(crate) extra_energy_joules: f64,
@@ -101,7 +101,7 @@ impl GpuFolder {
                 start_time_ticks: self.start_time_ticks,
                 memory_bytes,
                 utilization_fraction: now.utilization_fraction,
-                sm_active_fraction: now.sm_active_fraction,
+                tensor_active_fraction: now.tensor_active_fraction,
                 memory_bandwidth_fraction: now.memory_bandwidth_fraction,
                 extra_power_w: now.extra_power_w,
             };

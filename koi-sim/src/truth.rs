@@ -77,7 +77,7 @@ pub struct StepCost {
     /// Seconds.
     pub seconds: f64,
     /// Share of the peak arithmetic rate used, 0..=1.
-    pub sm_active_fraction: f64,
+    pub tensor_active_fraction: f64,
     /// Share of the peak memory bandwidth used, 0..=1.
     pub memory_bandwidth_fraction: f64,
     /// Bytes each device sends to its peers.
@@ -297,7 +297,7 @@ impl Truth {
         let hops = f64::from(self.cut.pipeline - 1) / f64::from(self.cut.pipeline);
         StepCost {
             seconds,
-            sm_active_fraction: (flops / seconds / (self.gpu.peak_tflops * 1e12)).min(1.0),
+            tensor_active_fraction: (flops / seconds / (self.gpu.peak_tflops * 1e12)).min(1.0),
             memory_bandwidth_fraction: (bytes / seconds / (self.gpu.peak_gb_s * 1e9)).min(1.0),
             link_bytes_per_device: tokens
                 * hidden

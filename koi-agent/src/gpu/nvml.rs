@@ -103,7 +103,7 @@ impl Asking<'_> {
             temperature_c: self.value("temperature_c", || {
                 device.temperature(TemperatureSensor::Gpu).map(f64::from)
             }),
-            sm_active_fraction: self.not_read("sm_active_fraction"),
+            tensor_active_fraction: self.not_read("tensor_active_fraction"),
             memory_bandwidth_fraction: self.not_read("memory_bandwidth_fraction"),
             nvlink_tx_bytes: self.not_read("nvlink_tx_bytes"),
             // NVML gives a momentary PCIe rate over 20 ms; a rate is not a counter.

@@ -117,7 +117,7 @@ impl SimProbe {
                 .as_ref()
                 .map(|c| self.energy(c, mine.is_empty(), at)),
             temperature_c: None,
-            sm_active_fraction: share(|h| h.sm_active_fraction),
+            tensor_active_fraction: share(|h| h.tensor_active_fraction),
             memory_bandwidth_fraction: share(|h| h.memory_bandwidth_fraction),
             nvlink_tx_bytes: counters.as_ref().map(|c| c.nvlink_tx_bytes),
             pcie_tx_bytes: counters.as_ref().map(|c| c.pcie_tx_bytes),
@@ -255,7 +255,7 @@ mod tests {
             start_time_ticks: process.start_ticks,
             memory_bytes: 20 << 30,
             utilization_fraction: 0.7,
-            sm_active_fraction: 0.6,
+            tensor_active_fraction: 0.6,
             memory_bandwidth_fraction: 0.5,
             extra_power_w: 200.0,
         };

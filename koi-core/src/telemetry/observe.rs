@@ -60,8 +60,8 @@ pub struct ObserveFacts {
     pub activation_peak_bytes: Option<f64>,
     /// Link between the shards.
     pub shard_link: Option<ShardLink>,
-    /// SM-active share of the same stage at pp = 1 under saturation.
-    pub sm_active_at_saturation: Option<f64>,
+    /// Tensor-active share of the same stage at pp = 1 under saturation.
+    pub tensor_active_at_saturation: Option<f64>,
     /// Roofline time of one step at small batch, in milliseconds.
     pub roofline_step_ms: Option<f64>,
     /// Price of one replica in USD per hour.
@@ -156,7 +156,10 @@ fn mediators(window: &PooledWindow, facts: &ObserveFacts) -> MediatorValues {
         Mediator::QueueDepth,
         window.mean(GaugeSeries::WaitingRequests),
     );
-    v.set(Mediator::SmUtilization, window.mean(GaugeSeries::SmActive));
+    v.set(
+        Mediator::SmUtilization,
+        window.mean(GaugeSeries::TensorActive),
+    );
     v.set(
         Mediator::MemBandwidthUtilization,
         window.mean(GaugeSeries::MemoryBandwidth),
@@ -213,7 +216,7 @@ fn prefill_decode_imbalance(window: &PooledWindow) -> Option<f64> {
     Some((seconds(HistogramSeries::PrefillTime)? / seconds(HistogramSeries::DecodeTime)?).ln())
 }
 
-/// 0 for one stage; else the share of SM activity that a stage lost against pp = 1 at saturation,
+/// 0 for one stage; else the share of arithmetic activity that a stage lost against pp = 1 at saturation,
 /// which only a window with waiting requests can show.
 fn pipeline_bubble(window: &PooledWindow, facts: &ObserveFacts) -> Option<f64> {
     if facts.pp == 1 {
@@ -222,8 +225,8 @@ fn pipeline_bubble(window: &PooledWindow, facts: &ObserveFacts) -> Option<f64> {
     window
         .mean(GaugeSeries::WaitingRequests)
         .filter(|w| *w > 0.0)?;
-    let saturated = facts.sm_active_at_saturation.filter(|s| *s > 0.0)?;
-    Some((1.0 - window.mean(GaugeSeries::SmActive)? / saturated).clamp(0.0, 1.0))
+    let saturated = facts.tensor_active_at_saturation.filter(|s| *s > 0.0)?;
+    Some((1.0 - window.mean(GaugeSeries::TensorActive)? / saturated).clamp(0.0, 1.0))
 }
 
 /// Mean step time minus roofline where the batch is small and the step time is not a proxy.

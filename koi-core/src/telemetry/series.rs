@@ -84,8 +84,8 @@ series! {
         GpuUtilization => "gpu_utilization_fraction";
         /// Board power, summed over GPUs.
         GpuPowerW => "gpu_power_w";
-        /// Share of SM cycles active, mean over GPUs.
-        SmActive => "sm_active_fraction";
+        /// Share of cycles in which the tensor pipes worked, mean over GPUs.
+        TensorActive => "tensor_active_fraction";
         /// Share of memory-bandwidth cycles, mean over GPUs.
         MemoryBandwidth => "memory_bandwidth_fraction";
     }

@@ -12,6 +12,45 @@ use crate::time::UtcMicros;
 pub(crate) const MODEL: &str = "m";
 pub(crate) const TTFT_EDGES: [f64; 4] = [0.1, 0.2, 0.4, 0.8];
 
+/// What a steady engine does in every second and to every request.
+#[derive(Debug, Clone)]
+pub(crate) struct Flow {
+    pub(crate) requests_per_second: f64,
+    pub(crate) prompt_tokens: u64,
+    pub(crate) output_tokens: u64,
+    /// Prompt tokens of a request that the prefix cache had.
+    pub(crate) cached_tokens: f64,
+    pub(crate) steps_per_second: f64,
+    pub(crate) prefill_seconds: f64,
+    pub(crate) decode_seconds: f64,
+    /// Times to first token, one per request, over and over.
+    pub(crate) ttft: Vec<f64>,
+    /// Times per output token, likewise.
+    pub(crate) tpot: Vec<f64>,
+    /// Bytes that each device sends in a second.
+    pub(crate) nvlink_bytes_per_second: f64,
+}
+
+impl Default for Flow {
+    /// 20 requests of 200 + 100 tokens and 50 steps a second; one in a hundred starts late.
+    fn default() -> Self {
+        let mut ttft = vec![0.15; 99];
+        ttft.push(0.3);
+        Self {
+            requests_per_second: 20.0,
+            prompt_tokens: 200,
+            output_tokens: 100,
+            cached_tokens: 50.0,
+            steps_per_second: 50.0,
+            prefill_seconds: 0.1,
+            decode_seconds: 0.4,
+            ttft,
+            tpot: vec![0.015],
+            nvlink_bytes_per_second: 6e6,
+        }
+    }
+}
+
 /// Cumulative state of one engine and its GPUs.
 #[derive(Debug, Clone)]
 pub(crate) struct TestEngine {
@@ -34,6 +73,9 @@ pub(crate) struct TestEngine {
     pub(crate) prompt_lengths: Vec<f64>,
     pub(crate) output_lengths: Vec<f64>,
     pub(crate) gpus: Vec<GpuReading>,
+    pub(crate) flow: Flow,
+    pub(crate) ttft_edges: Vec<f64>,
+    pub(crate) tpot_edges: Vec<f64>,
 }
 
 impl TestEngine {
@@ -44,7 +86,7 @@ impl TestEngine {
             energy_millijoules: Some(1_000_000),
             nvlink_tx_bytes: Some(0),
             pcie_tx_bytes: Some(0),
-            sm_active_fraction: Some(0.5),
+            tensor_active_fraction: Some(0.5),
             memory_bandwidth_fraction: Some(0.25),
             ..GpuReading::default()
         };
@@ -68,6 +110,9 @@ impl TestEngine {
             prompt_lengths: Vec::new(),
             output_lengths: Vec::new(),
             gpus: (0..gpus).map(gpu).collect(),
+            flow: Flow::default(),
+            ttft_edges: TTFT_EDGES.to_vec(),
+            tpot_edges: vec![0.01, 0.02, 0.04],
         }
     }
 
@@ -95,8 +140,8 @@ impl TestEngine {
         .expect("a string takes all");
         let length_edges = [100.0, 1000.0];
         let histograms: [(&str, &[f64], &[f64]); 8] = [
-            ("time_to_first_token_seconds", &self.ttft, &TTFT_EDGES),
-            (self.tpot_metric, &self.tpot, &[0.01, 0.02, 0.04]),
+            ("time_to_first_token_seconds", &self.ttft, &self.ttft_edges),
+            (self.tpot_metric, &self.tpot, &self.tpot_edges),
             (
                 "request_prefill_time_seconds",
                 &self.prefill_seconds,
@@ -145,29 +190,36 @@ impl TestEngine {
         }
     }
 
-    /// `seconds` of steady work: 20 requests of 200 + 100 tokens and 50 steps a second.
+    /// `seconds` of steady work.
     pub(crate) fn work(&mut self, seconds: f64) {
-        let requests = (20.0 * seconds) as usize;
+        let flow = self.flow.clone();
+        let requests = (flow.requests_per_second * seconds) as usize;
         self.second += seconds;
-        self.prompt_tokens += 200 * requests as u64;
-        self.cache_queries += 200 * requests as u64;
-        self.cache_hits += 50 * requests as u64;
-        self.generation_tokens += 100 * requests as u64;
-        self.iterations += (50.0 * seconds) as u64;
-        self.ttft
-            .extend((0..requests).map(|i| if i % 100 == 99 { 0.3 } else { 0.15 }));
-        self.tpot.extend((0..requests).map(|_| 0.015));
-        self.prefill_seconds.extend((0..requests).map(|_| 0.1));
-        self.decode_seconds.extend((0..requests).map(|_| 0.4));
-        self.prompt_lengths.extend((0..requests).map(|_| 200.0));
-        self.output_lengths.extend((0..requests).map(|_| 100.0));
+        let grown = |per_second: f64| (per_second * seconds).round() as u64;
+        let whole = requests as u64;
+        self.prompt_tokens += flow.prompt_tokens * whole;
+        self.cache_queries += flow.prompt_tokens * whole;
+        self.cache_hits += (flow.cached_tokens * requests as f64).round() as u64;
+        self.generation_tokens += flow.output_tokens * whole;
+        self.iterations += grown(flow.steps_per_second);
+        let in_turn = |values: &[f64], done: usize| -> Vec<f64> {
+            let nth = |i| values[(done + i) % values.len()];
+            (0..requests).map(nth).collect()
+        };
+        let done = self.prefill_seconds.len();
+        self.ttft.extend(in_turn(&flow.ttft, done));
+        self.tpot.extend(in_turn(&flow.tpot, done));
+        let again = |value: f64| std::iter::repeat_n(value, requests);
+        self.prefill_seconds.extend(again(flow.prefill_seconds));
+        self.decode_seconds.extend(again(flow.decode_seconds));
+        self.prompt_lengths.extend(again(flow.prompt_tokens as f64));
+        self.output_lengths.extend(again(flow.output_tokens as f64));
         for gpu in &mut self.gpus {
-            gpu.energy_millijoules = gpu
-                .energy_millijoules
-                .map(|e| e + (300_000.0 * seconds) as u64);
-            gpu.nvlink_tx_bytes = gpu
-                .nvlink_tx_bytes
-                .map(|b| b + (6_000_000.0 * seconds) as u64);
+            let energy = gpu.energy_millijoules.as_mut();
+            energy.into_iter().for_each(|e| *e += grown(300_000.0));
+            let sent = gpu.nvlink_tx_bytes.as_mut();
+            sent.into_iter()
+                .for_each(|b| *b += grown(flow.nvlink_bytes_per_second));
         }
     }
 }

@@ -28,6 +28,8 @@ use crate::telemetry::series::CounterSeries;
 use crate::telemetry::trajectory::{MIN_POINTS_FOR_VERDICT, Trajectory, TrajectoryPoint};
 use crate::telemetry::window::Window;
 use crate::time::UtcMicros;
+use crate::validation::Meta;
+use crate::validation::icp::InvarianceWindow;
 use crate::variables::{Outcome, OutcomeValues};
 
 /// Points kept for a verdict; a rank that is never judged keeps the newest.
@@ -89,6 +91,10 @@ pub struct Observatory {
     pub refused_edge_sets: u64,
     /// Generated tokens per job since they were last taken.
     tokens: BTreeMap<JobId, u64>,
+    /// Residuals of the ranks judged lately, and how the detector is set by them.
+    pub meta: Meta,
+    /// Block means of the last ticks, on which leg (a) of the invariance verdict is tested.
+    pub invariance: InvarianceWindow,
 }
 
 impl Observatory {
@@ -293,7 +299,7 @@ pub fn observe_facts(
         block_size_tokens: Some(shape.block_size),
         activation_peak_bytes: None,
         shard_link: gpu.map(|gpu| shard_link(gpu, host.is_some_and(|h| h.facts.nvlink))),
-        sm_active_at_saturation: None,
+        tensor_active_at_saturation: None,
         roofline_step_ms: gpu.map(|gpu| roofline_ms(job, gpu, shape)),
         price_usd_per_replica_hour: usd,
         slo: slo_facts(job),

@@ -28,6 +28,8 @@ pub struct Cusum {
     pub high: f64,
     /// S⁻ after the last residual, ≤ 0.
     pub low: f64,
+    /// Farthest that either side ran, ≥ 0: it diverges under exactly the thresholds below it.
+    pub peak: f64,
 }
 
 /// Runs both sides from zero over a stream of residuals.
@@ -42,11 +44,12 @@ pub struct Cusum {
 /// White paper V1, CUSUM on Mediators and Outcomes
 #[must_use]
 pub fn cusum(residuals: &[f64], slack: f64, threshold: f64) -> Cusum {
-    let (mut high, mut low, mut fired_at) = (0.0_f64, 0.0_f64, None);
+    let (mut high, mut low, mut peak, mut fired_at) = (0.0_f64, 0.0_f64, 0.0_f64, None);
     for (i, r) in residuals.iter().enumerate() {
         high = (high + r - slack).max(0.0);
         low = (low + r + slack).min(0.0);
-        if fired_at.is_none() && (high > threshold || low < -threshold) {
+        peak = peak.max(high).max(-low);
+        if fired_at.is_none() && peak > threshold {
             fired_at = Some(i);
         }
     }
@@ -60,5 +63,6 @@ pub fn cusum(residuals: &[f64], slack: f64, threshold: f64) -> Cusum {
         fired_at,
         high,
         low,
+        peak,
     }
 }

@@ -9,13 +9,16 @@ use serde::{Deserialize, Serialize};
 
 use super::contrast::book::ContrastRow;
 use super::contrast::deployment::{DeploymentId, DeploymentRow};
-use super::cusum::{Verdict, cusum};
+use super::cusum::Verdict;
+use super::detector::{judge, verdict_in_bundle};
 use super::icp::Icp;
+use super::meta::Calibration;
 use super::quadrant::{Quadrant, bundle_verdict};
-use super::residual::{Variable, outcome_floor, residual, residual_std};
+use super::residual::{Variable, outcome_floor};
 use crate::causal::{Applicable, CausalModel, Mechanism};
 use crate::environment::Environment;
 use crate::ids::{Generation, JobId, TickId};
+use crate::model::ModelClass;
 use crate::params::Params;
 use crate::score::dro::Band;
 use crate::variables::{Mediator, MediatorValues, Outcome, OutcomeValues};
@@ -61,7 +64,11 @@ pub struct VariableVerdict {
     pub residual_mean: f64,
     /// σ used for slack and threshold; absent below the smallest number of points.
     pub sigma: Option<f64>,
-    /// Absent below the smallest number of points.
+    /// Farthest that either side of the detector ran, on the natural scale; each bundle compares it
+    /// with its own threshold.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peak: Option<f64>,
+    /// Of the variable by itself, a bundle of one; absent below the smallest number of points.
     pub verdict: Option<Verdict>,
     /// Index of the point at which the detector fired.
     pub fired_at: Option<u32>,
@@ -179,8 +186,10 @@ pub struct RankValidationInput<'a> {
     pub promised: Option<&'a Stamp>,
     /// Mechanisms that speak about the rank.
     pub applicable: &'a [Applicable],
-    /// σ by variable name from the meta step; the rank's own spread where absent.
-    pub sigmas: &'a BTreeMap<String, f64>,
+    /// Class of the job's model: residuals of different classes are calibrated apart.
+    pub model_class: ModelClass,
+    /// σ, slack and thresholds from the meta step.
+    pub calibration: &'a Calibration,
 }
 
 /// Judges one rank: residuals, CUSUM per variable, a quadrant per mechanism.
@@ -191,7 +200,7 @@ pub fn validate_rank(
     params: &Params,
 ) -> EvidenceRow {
     let points = input.observed.len().min(input.predicted.len());
-    let variables: BTreeMap<String, VariableVerdict> = all_variables()
+    let variables: BTreeMap<String, VariableVerdict> = Variable::all()
         .filter_map(|v| judge(v, input, params).map(|verdict| (v.name().to_owned(), verdict)))
         .collect();
     let observed = mean_outcomes(input.observed);
@@ -208,11 +217,14 @@ pub fn validate_rank(
         .applicable
         .iter()
         .filter_map(|a| {
-            Some(mechanism_verdict(
-                model.mechanism(&a.id)?,
-                a.committed,
-                &variables,
-            ))
+            let mechanism = model.mechanism(&a.id)?;
+            let bundle = mechanism.mediators.len() + mechanism.outcomes.len();
+            let bundle = u32::try_from(bundle).unwrap_or(u32::MAX);
+            let verdict = |variable: Variable| {
+                let judged = variables.get(variable.name())?;
+                verdict_in_bundle(variable, judged, bundle, input, params)
+            };
+            Some(mechanism_verdict(mechanism, a.committed, verdict))
         })
         .collect();
     EvidenceRow {
@@ -232,78 +244,20 @@ pub fn validate_rank(
     }
 }
 
-fn all_variables() -> impl Iterator<Item = Variable> {
-    let outcomes = Outcome::ALL.into_iter().map(Variable::Y);
-    Mediator::ALL.into_iter().map(Variable::V).chain(outcomes)
-}
-
-fn value(variable: Variable, point: &(MediatorValues, OutcomeValues)) -> Option<f64> {
-    match variable {
-        Variable::V(v) => point.0.get(v),
-        Variable::Y(y) => point.1.get(y),
-    }
-}
-
-/// `None` when no point has the variable on both sides.
-fn judge(
-    variable: Variable,
-    input: &RankValidationInput<'_>,
-    params: &Params,
-) -> Option<VariableVerdict> {
-    let (observed, predicted): (Vec<f64>, Vec<f64>) = input
-        .observed
-        .iter()
-        .zip(input.predicted)
-        .filter_map(|(o, p)| Some((value(variable, o)?, value(variable, p)?)))
-        .unzip();
-    let residuals: Vec<f64> = observed
-        .iter()
-        .zip(&predicted)
-        .map(|(o, p)| residual(variable, *o, *p))
-        .collect();
-    let points = u32::try_from(residuals.len()).unwrap_or(u32::MAX);
-    let detector = (points >= params.trajectory_points_min).then(|| {
-        let own = residual_std(variable, &residuals, &observed, params.sigma_floor_fraction);
-        let stored = input
-            .sigmas
-            .get(variable.name())
-            .copied()
-            .filter(|s| *s > 0.0);
-        let sigma = stored.unwrap_or(own);
-        let slack = params.cusum_slack_sigmas * sigma;
-        (
-            sigma,
-            cusum(&residuals, slack, params.cusum_threshold_sigmas * sigma),
-        )
-    });
-    Some(VariableVerdict {
-        points,
-        observed_mean: mean(&observed)?,
-        predicted_mean: mean(&predicted)?,
-        residual_mean: mean(&residuals)?,
-        sigma: detector.map(|d| d.0),
-        verdict: detector.map(|d| d.1.verdict),
-        fired_at: detector
-            .and_then(|d| d.1.fired_at)
-            .and_then(|i| u32::try_from(i).ok()),
-    })
-}
-
 fn mechanism_verdict(
     mechanism: &Mechanism,
     committed: bool,
-    variables: &BTreeMap<String, VariableVerdict>,
+    verdict: impl Fn(Variable) -> Option<Verdict>,
 ) -> MechanismVerdict {
-    let verdict = |name: &str| variables.get(name).and_then(|v| v.verdict);
     let v_verdicts: BTreeMap<Mediator, Option<Verdict>> = mechanism
         .mediators
         .iter()
-        .map(|v| (*v, verdict(v.name())))
+        .map(|v| (*v, verdict(Variable::V(*v))))
         .collect();
     let y_verdicts: BTreeMap<Outcome, Option<Verdict>> = mechanism
         .outcomes
         .iter()
-        .map(|y| (*y, verdict(y.name())))
+        .map(|y| (*y, verdict(Variable::Y(*y))))
         .collect();
     let v_bundle = bundle_verdict(v_verdicts.values().copied());
     let y_bundle = bundle_verdict(y_verdicts.values().copied());

@@ -4,7 +4,7 @@
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::variables::{Mediator, Outcome};
+use crate::variables::{MEDIATOR_COUNT, Mediator, OUTCOME_COUNT, Outcome};
 
 /// A mediator or an outcome, where both are judged alike.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -15,7 +15,33 @@ pub enum Variable {
     Y(Outcome),
 }
 
+/// How many variables there are, mediators and outcomes together.
+pub const VARIABLE_COUNT: usize = MEDIATOR_COUNT + OUTCOME_COUNT;
+
 impl Variable {
+    /// Every mediator, then every outcome.
+    pub fn all() -> impl Iterator<Item = Self> {
+        let outcomes = Outcome::ALL.into_iter().map(Self::Y);
+        Mediator::ALL.into_iter().map(Self::V).chain(outcomes)
+    }
+
+    /// The variable of this published name.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        Mediator::from_name(name)
+            .map(Self::V)
+            .or_else(|| Outcome::from_name(name).map(Self::Y))
+    }
+
+    /// Position in dense vectors over all variables.
+    #[must_use]
+    pub const fn index(self) -> usize {
+        match self {
+            Self::V(v) => v.index(),
+            Self::Y(y) => MEDIATOR_COUNT + y.index(),
+        }
+    }
+
     /// The published name.
     #[must_use]
     pub const fn name(self) -> &'static str {

@@ -17,7 +17,7 @@ const IDLE_INTERVAL: Duration = Duration::from_secs(5);
 #[derive(Debug, Default, Clone, Copy)]
 struct Sums {
     busy_s: f64,
-    sm_active_s: f64,
+    tensor_active_s: f64,
     memory_bandwidth_s: f64,
     link_bytes: f64,
 }
@@ -35,7 +35,7 @@ impl Meter {
         let mut sums = self.sums.lock().unwrap_or_else(PoisonError::into_inner);
         let was_idle = sums.busy_s == 0.0;
         sums.busy_s += cost.seconds;
-        sums.sm_active_s += cost.sm_active_fraction * cost.seconds;
+        sums.tensor_active_s += cost.tensor_active_fraction * cost.seconds;
         sums.memory_bandwidth_s += cost.memory_bandwidth_fraction * cost.seconds;
         sums.link_bytes += cost.link_bytes_per_device;
         if was_idle {
@@ -87,16 +87,16 @@ impl Meter {
         // A step longer than the interval is counted in the one it ends in.
         let window_s = elapsed_s.max(sums.busy_s).max(1e-3);
         let utilization_fraction = sums.busy_s / window_s;
-        let sm_active_fraction = sums.sm_active_s / window_s;
+        let tensor_active_fraction = sums.tensor_active_s / window_s;
         let memory_bandwidth_fraction = sums.memory_bandwidth_s / window_s;
         let extra_power_w = truth.extra_power_w(
             utilization_fraction,
-            sm_active_fraction,
+            tensor_active_fraction,
             memory_bandwidth_fraction,
         );
         DeviceActivity {
             utilization_fraction,
-            sm_active_fraction,
+            tensor_active_fraction,
             memory_bandwidth_fraction,
             extra_power_w,
             extra_energy_joules: extra_power_w * window_s,

@@ -12,7 +12,9 @@ use crate::causal::{
 use crate::ids::{Generation, JobId, TickId};
 use crate::params::Params;
 use crate::planner::test_world::{World, chat};
-use crate::validation::{EvidenceRow, RankValidationInput, UpdateTable, validate_rank};
+use crate::validation::{
+    Calibration, EvidenceRow, RankValidationInput, UpdateTable, validate_rank,
+};
 use crate::variables::{Mediator, MediatorValues, Outcome, OutcomeValues};
 
 fn edges_of<'a>(model: &'a CausalModel, mechanism: &'a Mechanism) -> Vec<&'a Edge> {
@@ -166,7 +168,8 @@ fn judged(
         predicted: &[*predicted; 12],
         promised: None,
         applicable: &ids,
-        sigmas: &BTreeMap::new(),
+        model_class: crate::model::ModelClass::DenseSmall,
+        calibration: &Calibration::default(),
     };
     validate_rank(&input, model, &Params::default())
 }

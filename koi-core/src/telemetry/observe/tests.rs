@@ -202,7 +202,7 @@ fn an_idle_engine_has_no_rates_of_requests() {
 fn pipeline_bubbles_need_a_queue_and_a_reference() {
     let staged = ObserveFacts {
         pp: 2,
-        sm_active_at_saturation: Some(0.8),
+        tensor_active_at_saturation: Some(0.8),
         ..facts()
     };
     near(

@@ -18,7 +18,7 @@ const GPU_GAUGES: [GaugeSeries; 5] = [
     GaugeSeries::GpuMemoryUsedBytes,
     GaugeSeries::GpuUtilization,
     GaugeSeries::GpuPowerW,
-    GaugeSeries::SmActive,
+    GaugeSeries::TensorActive,
     GaugeSeries::MemoryBandwidth,
 ];
 
@@ -115,7 +115,7 @@ fn gauge_of(series: GaugeSeries, reading: &GpuReading) -> Option<f64> {
         GaugeSeries::GpuMemoryUsedBytes => reading.memory_used_bytes.map(|b| b as f64),
         GaugeSeries::GpuUtilization => fraction(reading.utilization_fraction),
         GaugeSeries::GpuPowerW => reading.power_w.filter(|w| w.is_finite() && *w >= 0.0),
-        GaugeSeries::SmActive => fraction(reading.sm_active_fraction),
+        GaugeSeries::TensorActive => fraction(reading.tensor_active_fraction),
         GaugeSeries::MemoryBandwidth => fraction(reading.memory_bandwidth_fraction),
         GaugeSeries::RunningRequests | GaugeSeries::WaitingRequests | GaugeSeries::KvCacheUsage => {
             None

@@ -131,7 +131,7 @@ fn gpus_that_cannot_be_read_are_absent_not_zero() {
             .contains_key(&CounterSeries::EnergyMillijoules)
     );
     assert!(!window.gauges.contains_key(&GaugeSeries::GpuMemoryUsedBytes));
-    assert!(window.gauges.contains_key(&GaugeSeries::SmActive));
+    assert!(window.gauges.contains_key(&GaugeSeries::TensorActive));
 }
 
 #[test]

@@ -15,8 +15,9 @@ use super::scale::{Step, feature_step, is_by_ratio, mediator_step, natural};
 use super::verdict::EdgeVerdict;
 use crate::catalog::Catalog;
 use crate::causal::{CausalModel, Edge, EdgeEnds, FeatureValues, Mechanism, Scope, ScopeMatch};
+use crate::params::Params;
 use crate::validation::evidence::{EvidenceRow, Exercise, MechanismVerdict};
-use crate::validation::icp::Icp;
+use crate::validation::icp::{Icp, combined};
 use crate::validation::residual::Variable;
 use crate::variables::{Mediator, MediatorValues, OutcomeValues};
 
@@ -27,8 +28,10 @@ pub struct CompareContext<'a> {
     pub catalog: &'a Catalog,
     /// Edges and mechanisms.
     pub model: &'a CausalModel,
-    /// Leg (a) of the invariance verdict by edge; an edge that is not there is undecided.
-    pub residual_invariance: &'a BTreeMap<String, Icp>,
+    /// Hyper-parameters.
+    pub params: &'a Params,
+    /// Leg (a) of the invariance verdict by destination; one that is not there is undecided.
+    pub residual_invariance: &'a BTreeMap<Variable, Icp>,
 }
 
 /// Adds contrasts, exercise, contradicted edges and invariance verdicts to one tick's rows.
@@ -99,7 +102,7 @@ fn judge_mechanism(
     verdict.contradicted = contradicted;
 }
 
-/// Both legs together: accepted by both, rejected by either; edges that are undecided are left out.
+/// Both legs together; edges that are undecided are left out.
 fn invariance_of(
     mechanism: &Mechanism,
     book: &ContrastBook,
@@ -110,12 +113,10 @@ fn invariance_of(
     let edges = mechanism.edges.iter().filter_map(|id| ctx.model.edge(id));
     let verdicts = edges.map(|edge| {
         let of_effect = super::judgement::effect_leg(edge, &scope, book, errors);
-        let of_residuals = ctx.residual_invariance.get(&edge.id).copied();
-        let verdict = match (of_effect, of_residuals.unwrap_or(Icp::Undecided)) {
-            (Icp::Reject, _) | (_, Icp::Reject) => Icp::Reject,
-            (Icp::Accept, Icp::Accept) => Icp::Accept,
-            _ => Icp::Undecided,
-        };
+        let of_residuals = Variable::from_name(edge.ends.destination())
+            .and_then(|v| ctx.residual_invariance.get(&v).copied())
+            .unwrap_or(Icp::Undecided);
+        let verdict = combined(ctx.params.invariance_rule, of_residuals, Some(of_effect));
         (edge.id.clone(), verdict)
     });
     verdicts.filter(|(_, v)| *v != Icp::Undecided).collect()

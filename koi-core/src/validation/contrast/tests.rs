@@ -43,10 +43,20 @@ fn the_effect_of_one_place_is_seen_there_and_refuted_elsewhere() {
     world.run(200);
     let book = &world.book;
     let errors = errors::ChangeErrors::of(book);
-    let edge = world.model.edge("api_server_count->running_requests").unwrap();
+    let edge = world
+        .model
+        .edge("api_server_count->running_requests")
+        .unwrap();
     let verdicts: Vec<(String, EdgeVerdict)> = book
         .sums_by_environment(&edge.id, "Any;Any")
-        .map(|(e, sums)| (e.to_owned(), judgement::edge_judgement(edge, sums, &errors).unwrap().verdict))
+        .map(|(e, sums)| {
+            (
+                e.to_owned(),
+                judgement::edge_judgement(edge, sums, &errors)
+                    .unwrap()
+                    .verdict,
+            )
+        })
         .collect();
     assert!(verdicts.len() >= 4, "{verdicts:?}");
     for (environment, verdict) in &verdicts {

@@ -43,7 +43,8 @@ fn judge_rank(observed: &[Point], predicted: &[Point]) -> EvidenceRow {
         predicted,
         promised: Some(&promised),
         applicable: &applicable,
-        sigmas: &BTreeMap::new(),
+        model_class: crate::model::ModelClass::DenseSmall,
+        calibration: &Calibration::default(),
     };
     validate_rank(&input, &model, &Params::default())
 }

@@ -1,6 +1,9 @@
-//! Tests of the invariance tests against the vectors.
+//! Tests of the invariance tests against the vectors, and of the two legs together.
+
+use std::collections::BTreeMap;
 
 use super::*;
+use crate::params::Params;
 use crate::score::vectors;
 
 #[derive(Deserialize)]
@@ -48,16 +51,19 @@ fn a_test_without_spread_or_power_decides_nothing() {
 }
 
 #[test]
-fn the_default_rule_of_this_version_stays_undecided() {
-    let far = |m: f64| (0..20).map(|i| m + f64::from(i) * 1e-3).collect::<Vec<_>>();
-    let groups: BTreeMap<String, Vec<f64>> = [0.0, 5.0, 9.0]
-        .into_iter()
-        .map(|m| (m.to_string(), far(m)))
-        .collect();
-    assert_eq!(invariance(&groups, &Params::default()), Icp::Undecided);
-    let tail = Params {
-        invariance_rule: InvarianceRule::Tail,
-        ..Params::default()
-    };
-    assert_eq!(invariance(&groups, &tail), Icp::Reject);
+fn acceptance_needs_both_legs_and_either_rejects() {
+    use Icp::{Accept, Reject, Undecided};
+    let rule = InvarianceRule::Equivalence;
+    assert_eq!(combined(rule, Accept, Some(Accept)), Accept);
+    assert_eq!(combined(rule, Accept, Some(Undecided)), Undecided);
+    assert_eq!(combined(rule, Undecided, Some(Accept)), Undecided);
+    assert_eq!(combined(rule, Undecided, Some(Reject)), Reject);
+    assert_eq!(combined(rule, Reject, Some(Accept)), Reject);
+    // Contrasts switched off.
+    assert_eq!(combined(rule, Accept, None), Accept);
+    assert_eq!(combined(InvarianceRule::Tail, Accept, Some(Reject)), Accept);
+    assert_eq!(
+        combined(InvarianceRule::Undecided, Reject, Some(Reject)),
+        Undecided
+    );
 }

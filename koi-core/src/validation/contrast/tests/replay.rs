@@ -3,9 +3,9 @@
 use super::super::*;
 use super::world::World;
 use crate::causal::{fan_out, replay};
+use crate::ids::Epoch;
 use crate::params::Params;
 use crate::store::{Change, ServerState, StoreTx, TxKind};
-use crate::ids::Epoch;
 use crate::time::UtcMicros;
 use crate::validation::UpdateTable;
 use crate::validation::evidence::EvidenceRow;

@@ -91,7 +91,12 @@ fn mechanisms() -> String {
         "gpu_memory_utilization->kv_cache_util",
         "api_server_count->running_requests",
     ];
-    let through = ["running_requests", "running_requests", "kv_cache_util", "running_requests"];
+    let through = [
+        "running_requests",
+        "running_requests",
+        "kv_cache_util",
+        "running_requests",
+    ];
     let mut text = String::new();
     for ((id, edge), through) in claims().into_iter().zip(edge).zip(through) {
         text += &format!(
@@ -216,6 +221,7 @@ impl World {
             let ctx = CompareContext {
                 catalog: Catalog::embedded(),
                 model: &self.model,
+                params: &Params::default(),
                 residual_invariance: &BTreeMap::new(),
             };
             compare(&self.book, &mut rows, ctx);
@@ -323,8 +329,16 @@ impl World {
         let throughput = outcomes.get(Outcome::ThroughputTokensPerSec).unwrap();
         let throughput = throughput * (0.5 * shift + noise(&mut self.rng)).exp();
         let seen = [
-            (Variable::V(Mediator::RunningRequests), running, said.get(Mediator::RunningRequests)),
-            (Variable::V(Mediator::KvCacheUtil), used, said.get(Mediator::KvCacheUtil)),
+            (
+                Variable::V(Mediator::RunningRequests),
+                running,
+                said.get(Mediator::RunningRequests),
+            ),
+            (
+                Variable::V(Mediator::KvCacheUtil),
+                used,
+                said.get(Mediator::KvCacheUtil),
+            ),
             (
                 Variable::Y(Outcome::ThroughputTokensPerSec),
                 throughput,

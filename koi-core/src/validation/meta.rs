@@ -1,0 +1,120 @@
+//! The meta step: σ, slack and thresholds of the detector, re-estimated every 20 ticks from the
+//! residuals of this fleet, so that a true mechanism is not punished for noise.
+//!
+//! At the paper's h = 4σ a true bundle of four variables is Q1 only about half the time. White
+//! paper V1, Slow Loop (META); spec §8.
+
+pub mod blocks;
+pub mod bootstrap;
+pub mod calibration;
+pub mod components;
+
+pub use blocks::{ResidualBlock, ResidualBlocks};
+pub use calibration::{Calibration, DetectableShift, ThresholdRow, VariableCalibration};
+
+use crate::ids::TickId;
+use crate::model::ModelClass;
+use crate::params::{CalibrationRule, Params};
+use crate::rng::Rng;
+use crate::validation::residual::Variable;
+
+#[cfg(test)]
+mod tests;
+
+/// What the meta step keeps between ticks.
+#[derive(Debug, Clone, Default)]
+pub struct Meta {
+    /// Residuals of the newest rows.
+    pub blocks: ResidualBlocks,
+    /// What was made of them last.
+    pub calibration: Calibration,
+}
+
+impl Meta {
+    /// Re-estimates when the tick is due; true when it did.
+    pub fn step(&mut self, tick: TickId, params: &Params, seed: u64) -> bool {
+        let due = is_due(tick, params);
+        if due {
+            self.calibration = recalibrate(&self.blocks, &self.calibration, params, seed);
+        }
+        due
+    }
+}
+
+/// True on the ticks at which the meta step runs.
+#[must_use]
+pub fn is_due(tick: TickId, params: &Params) -> bool {
+    params.calibration == CalibrationRule::On
+        && tick.0.rem_euclid(i64::from(params.meta_period_ticks)) == 0
+}
+
+/// Calibration from the stored blocks. What has too few of them keeps what it had, so that a
+/// restart does not forget.
+///
+/// The result is the same for the same blocks and seed, whatever else is stored: every variable
+/// draws from a stream of its own.
+#[must_use]
+pub fn recalibrate(
+    blocks: &ResidualBlocks,
+    previous: &Calibration,
+    params: &Params,
+    seed: u64,
+) -> Calibration {
+    let mut next = previous.clone();
+    for (variable, class, stored) in blocks.iter() {
+        let name = format!("{}/{}", variable.name(), class.name());
+        let mut rng = Rng::stream(seed, &name);
+        let blocks: Vec<&ResidualBlock> = stored.collect();
+        let before = previous.get(variable, class);
+        if let Some(row) = calibrated((variable, class), &blocks, before, params, &mut rng) {
+            next.insert(row);
+        }
+    }
+    next
+}
+
+/// `None` leaves what was there.
+fn calibrated(
+    (variable, model_class): (Variable, ModelClass),
+    blocks: &[&ResidualBlock],
+    before: Option<&VariableCalibration>,
+    params: &Params,
+    rng: &mut Rng,
+) -> Option<VariableCalibration> {
+    let (kept, dropped) = blocks::trimmed(blocks, params.meta_trim_fraction);
+    let count = u32::try_from(kept.len()).unwrap_or(u32::MAX);
+    let had_thresholds = before.is_some_and(|b| !b.thresholds.is_empty());
+    if count < params.meta_sigma_blocks_min || (count < params.meta_blocks_min && had_thresholds) {
+        return None;
+    }
+    let parts = components::of(&kept, dropped)?;
+    let level = blocks::typical_level(&kept);
+    let floor = floor_of(variable, level, params.sigma_floor_fraction);
+    let sigma = parts.sigma().max(floor);
+    let (slack_sigmas, thresholds) = if count < params.meta_blocks_min {
+        (params.cusum_slack_sigmas, Vec::new())
+    } else {
+        bootstrap::thresholds(&kept, &parts, sigma, params, rng)
+    };
+    Some(VariableCalibration {
+        variable,
+        model_class,
+        blocks: count,
+        sigma,
+        slack_sigmas,
+        bias: parts.bias,
+        model_error_std: parts.model_error_std,
+        noise_std: parts.noise_std,
+        long_run_factor: parts.long_run_factor,
+        level,
+        thresholds,
+    })
+}
+
+fn floor_of(variable: Variable, level: f64, fraction: f64) -> f64 {
+    if variable.is_log_scale() {
+        fraction
+    } else {
+        (fraction * level).max(variable.unit_floor())
+    }
+}
