@@ -15,8 +15,7 @@ use crate::store::JobRecord;
 use crate::surrogate::{Answer, Demand, Deployment, predict};
 use crate::telemetry::trajectory::TrajectoryPoint;
 use crate::validation::contrast::{CompareContext, compare, deployment};
-use crate::validation::icp::{BlockMean, InvarianceWindow, Seen, combined};
-use crate::validation::residual::Variable;
+use crate::validation::icp::combined;
 use crate::validation::{EvidenceRow, Icp, Meta, RankValidationInput, Stamp, validate_rank};
 use crate::variables::{Mediator, MediatorValues, OutcomeValues};
 use seen::{deployment_row, in_flight, usd_per_hour_per_replica};
@@ -48,19 +47,17 @@ pub fn judge(
         .filter_map(|key| Some((key, observatory.take_points(key)?)))
         .collect();
     let mut meta = std::mem::take(&mut observatory.meta);
-    let mut invariance = std::mem::take(&mut observatory.invariance);
-    let rows = judge_points(snapshot, &taken, (&mut meta, &mut invariance), ctx);
+    let rows = judge_points(snapshot, &taken, &mut meta, ctx);
     observatory.meta = meta;
-    observatory.invariance = invariance;
     rows
 }
 
 /// Judges ranks by points that closed since their last verdict; a rank that the snapshot does not
-/// know has no row. Detectors and the window of block means take this tick in.
+/// know has no row. The detectors take this tick in.
 pub fn judge_points(
     snapshot: &Snapshot,
     taken: &[(RankKey, Vec<TrajectoryPoint>)],
-    (meta, invariance): (&mut Meta, &mut InvarianceWindow),
+    meta: &mut Meta,
     ctx: JudgeContext<'_>,
 ) -> Vec<EvidenceRow> {
     let mut rows = Vec::new();
@@ -71,25 +68,17 @@ pub fn judge_points(
         let Some(ladder) = ladder_with(job, *key) else {
             continue;
         };
-        let row = judge_rank(
+        rows.push(judge_rank(
             snapshot,
             ctx,
             *key,
             (job, ladder, rank),
             (points, &mut *meta),
-        );
-        let seen = Seen {
-            tick: snapshot.tick,
-            engine: job.spec.engine.name(),
-            environment: &rank.environment,
-        };
-        invariance.record(seen, block_means(&row));
-        rows.push(row);
+        ));
     }
     // The seed is the tick: a tick that is judged again calibrates alike.
     meta.step(snapshot.tick, ctx.params, snapshot.tick.0.unsigned_abs());
-    invariance.advance(snapshot.tick, ctx.params);
-    let of_residuals = residual_invariance(meta, invariance, ctx);
+    let of_residuals = BTreeMap::new();
     if ctx.params.learning_contrast == LearningContrast::On {
         let context = CompareContext {
             catalog: ctx.catalog,
@@ -104,52 +93,19 @@ pub fn judge_points(
     rows
 }
 
-fn block_means(row: &EvidenceRow) -> impl Iterator<Item = BlockMean> + '_ {
-    row.variables.iter().filter_map(|(name, verdict)| {
-        Some(BlockMean {
-            variable: Variable::from_name(name)?,
-            mean: verdict.residual_mean,
-        })
-    })
-}
-
-/// Leg (a) of the invariance verdict of every variable under the current engine.
-fn residual_invariance(
-    meta: &Meta,
-    window: &InvarianceWindow,
-    ctx: JudgeContext<'_>,
-) -> BTreeMap<Variable, Icp> {
-    let Some(engine) = window.current_engine() else {
-        return BTreeMap::new();
-    };
-    // σ differs by model class: the widest, so that a difference of environments must be a large one.
-    let sigma = |variable: Variable| {
-        let rows = meta.calibration.rows().filter(|r| r.variable == variable);
-        rows.map(|r| r.sigma).max_by(f64::total_cmp)
-    };
-    let verdicts = window.verdicts(engine, sigma, ctx.params);
-    verdicts.into_iter().map(|(v, r)| (v, r.verdict)).collect()
-}
-
 /// Without contrasts leg (a) decides alone.
 fn put_invariance(
     rows: &mut [EvidenceRow],
-    of_residuals: &BTreeMap<Variable, Icp>,
+    of_residuals: &BTreeMap<String, Icp>,
     ctx: JudgeContext<'_>,
 ) {
     for verdict in rows.iter_mut().flat_map(|r| &mut r.mechanisms) {
         let edges = ctx.model.mechanism(&verdict.id).map(|m| &m.edges);
-        for edge in edges
-            .into_iter()
-            .flatten()
-            .filter_map(|id| ctx.model.edge(id))
-        {
-            let leg = Variable::from_name(edge.ends.destination())
-                .and_then(|v| of_residuals.get(&v).copied())
-                .unwrap_or(Icp::Undecided);
+        for edge in edges.into_iter().flatten() {
+            let leg = of_residuals.get(edge).copied().unwrap_or(Icp::Undecided);
             let icp = combined(ctx.params.invariance_rule, leg, None);
             if icp != Icp::Undecided {
-                verdict.icp.insert(edge.id.clone(), icp);
+                verdict.icp.insert(edge.clone(), icp);
             }
         }
     }

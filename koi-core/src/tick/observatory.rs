@@ -29,7 +29,6 @@ use crate::telemetry::trajectory::{MIN_POINTS_FOR_VERDICT, Trajectory, Trajector
 use crate::telemetry::window::Window;
 use crate::time::UtcMicros;
 use crate::validation::Meta;
-use crate::validation::icp::InvarianceWindow;
 use crate::variables::{Outcome, OutcomeValues};
 
 /// Points kept for a verdict; a rank that is never judged keeps the newest.
@@ -93,8 +92,6 @@ pub struct Observatory {
     tokens: BTreeMap<JobId, u64>,
     /// Residuals of the ranks judged lately, and how the detector is set by them.
     pub meta: Meta,
-    /// Block means of the last ticks, on which leg (a) of the invariance verdict is tested.
-    pub invariance: InvarianceWindow,
 }
 
 impl Observatory {

@@ -51,13 +51,6 @@ impl Variable {
         }
     }
 
-    /// The variable of this published name.
-    #[must_use]
-    pub fn from_name(name: &str) -> Option<Self> {
-        let mediator = Mediator::from_name(name).map(Self::V);
-        mediator.or_else(|| Outcome::from_name(name).map(Self::Y))
-    }
-
     /// True when residuals are logarithms.
     #[must_use]
     pub const fn is_log_scale(self) -> bool {

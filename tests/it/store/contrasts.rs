@@ -50,6 +50,7 @@ fn row(book: &ContrastBook, tick: i64, job: &JobRecord, generation: u32) -> Evid
         predicted_mean: x * 0.9,
         residual_mean: x * 1e-3,
         sigma: Some(0.05),
+        peak: None,
         verdict: Some(Verdict::Matched),
         fired_at: None,
     };

@@ -30,8 +30,8 @@ pub struct CompareContext<'a> {
     pub model: &'a CausalModel,
     /// Hyper-parameters.
     pub params: &'a Params,
-    /// Leg (a) of the invariance verdict by destination; one that is not there is undecided.
-    pub residual_invariance: &'a BTreeMap<Variable, Icp>,
+    /// Leg (a) of the invariance verdict by edge; one that is not there is undecided.
+    pub residual_invariance: &'a BTreeMap<String, Icp>,
 }
 
 /// Adds contrasts, exercise, contradicted edges and invariance verdicts to one tick's rows.
@@ -113,9 +113,8 @@ fn invariance_of(
     let edges = mechanism.edges.iter().filter_map(|id| ctx.model.edge(id));
     let verdicts = edges.map(|edge| {
         let of_effect = super::judgement::effect_leg(edge, &scope, book, errors);
-        let of_residuals = Variable::from_name(edge.ends.destination())
-            .and_then(|v| ctx.residual_invariance.get(&v).copied())
-            .unwrap_or(Icp::Undecided);
+        let of_residuals = ctx.residual_invariance.get(&edge.id).copied();
+        let of_residuals = of_residuals.unwrap_or(Icp::Undecided);
         let verdict = combined(ctx.params.invariance_rule, of_residuals, Some(of_effect));
         (edge.id.clone(), verdict)
     });

@@ -352,6 +352,7 @@ impl World {
                 predicted_mean: predicted.unwrap(),
                 residual_mean: 0.0,
                 sigma: Some(NOISE),
+                peak: Some(0.0),
                 verdict: Some(Verdict::Matched),
                 fired_at: None,
             };
