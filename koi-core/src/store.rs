@@ -29,6 +29,7 @@ use crate::slow_loop::{SlowState, SlowTick};
 use crate::tick::{Phase, TickRecord};
 use crate::time::UtcMicros;
 use crate::validation::EvidenceRow;
+use crate::validation::contrast::ContrastUpdate;
 
 /// Which decision a transaction carries. For the audit trail, metrics and crash points.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -139,6 +140,8 @@ pub enum Change {
     Evidence(Vec<EvidenceRow>),
     /// Appends belief events.
     BeliefEvents(Vec<BeliefEvent>),
+    /// Writes deployments and sums of contrasts, each whole.
+    Contrasts(Box<ContrastUpdate>),
     /// Replaces the slow loop's state.
     Slow(Box<SlowState>),
     /// Appends a tick of the slow loop to its history.

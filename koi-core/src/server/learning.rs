@@ -11,6 +11,7 @@ use crate::store::{AuditRecord, Change, Expect, StoreTx, TxKind};
 use crate::tick::Phase;
 use crate::time::UtcMicros;
 use crate::validation::EvidenceRow;
+use crate::validation::contrast::ContrastUpdate;
 
 /// What a phase of the tick produced. Empty for phases that only read.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -21,6 +22,8 @@ pub struct Learned {
     pub tokens_done: BTreeMap<JobId, u64>,
     /// S3: belief events.
     pub belief_events: Vec<BeliefEvent>,
+    /// S3: deployments and sums of contrasts.
+    pub contrasts: Option<Box<ContrastUpdate>>,
     /// S3: the slow loop's tick with its next state.
     pub slow: Option<Box<SlowTick>>,
     /// S3: mechanisms that are archived from now on.
@@ -91,6 +94,7 @@ impl ServerMachine {
         if !learned.belief_events.is_empty() {
             changes.push(Change::BeliefEvents(learned.belief_events));
         }
+        changes.extend(learned.contrasts.map(Change::Contrasts));
         if let Some(tick) = learned.slow {
             changes.push(Change::Slow(Box::new(tick.state.clone())));
             changes.push(Change::SlowTick(tick));

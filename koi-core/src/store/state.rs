@@ -13,6 +13,7 @@ use crate::ids::{Epoch, HostId, JobId, PlanSeq, ReplicaId};
 use crate::lifecycle::MechanismRecord;
 use crate::slow_loop::SlowState;
 use crate::tick::TickRecord;
+use crate::validation::contrast::ContrastBook;
 
 /// Everything a decision is made from. Evidence, plans, audit lines and windows are history and
 /// live only in the database.
@@ -37,6 +38,9 @@ pub struct ServerState {
     /// Mechanisms beside the catalog's seeds, and seeds whose status changed.
     #[serde(default)]
     pub mechanisms: BTreeMap<String, MechanismRecord>,
+    /// Deployments and the sums of their contrasts. Documents carry the sums alone.
+    #[serde(serialize_with = "sums_alone", skip_deserializing)]
+    pub contrasts: ContrastBook,
     /// The price feed. A snapshot leaves it out: `priced` says what follows from it.
     #[serde(default)]
     pub prices: PriceBook,
@@ -62,6 +66,11 @@ impl BeliefMove {
     pub const fn from_seed(self, seed: Belief) -> Belief {
         seed.plus(self.alpha_micro, self.beta_micro)
     }
+}
+
+/// A document of the state carries what decisions read: the sums, not the lives behind them.
+fn sums_alone<S: serde::Serializer>(book: &ContrastBook, to: S) -> Result<S::Ok, S::Error> {
+    to.collect_seq(book.sums())
 }
 
 /// Why a transaction may not be applied. Nothing of it has happened.
@@ -101,6 +110,7 @@ enum Undo {
     Slow(Box<SlowState>),
     Mechanism(String, Option<Box<MechanismRecord>>),
     Prices(Vec<(PriceKey, Option<Price>)>),
+    Contrasts(Box<ContrastBook>),
     Nothing,
 }
 
@@ -189,6 +199,12 @@ impl ServerState {
                 self.mechanisms
                     .insert(record.id.clone(), (**record).clone());
             }
+            Change::Contrasts(update) => self.contrasts.write(update).map_err(|id| {
+                TxRefusal::Conflict(format!(
+                    "deployment {} g{} r{} is not known and not described",
+                    id.job, id.generation, id.rank
+                ))
+            })?,
             Change::Prices(rows) => {
                 for row in rows {
                     self.prices.put(row.key.clone(), row.price.clone());
@@ -336,6 +352,7 @@ impl ServerState {
                 let before = self.mechanisms.get(&record.id).cloned().map(Box::new);
                 Undo::Mechanism(record.id.clone(), before)
             }
+            Change::Contrasts(_) => Undo::Contrasts(Box::new(self.contrasts.clone())),
             Change::Prices(rows) => Undo::Prices(
                 rows.iter()
                     .map(|r| (r.key.clone(), self.prices.price(&r.key).cloned()))
@@ -366,6 +383,7 @@ impl ServerState {
                 }
                 Undo::Slow(before) => self.slow = *before,
                 Undo::Mechanism(id, before) => put_back(&mut self.mechanisms, id, before),
+                Undo::Contrasts(before) => self.contrasts = *before,
                 Undo::Prices(before) => {
                     for (key, price) in before {
                         match price {

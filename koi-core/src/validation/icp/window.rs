@@ -98,7 +98,7 @@ impl Centre {
         self.newest.push_back(x);
         self.seen += 1;
         let filling = self.seen <= CENTRE_SAMPLES && self.seen.is_power_of_two();
-        if filling || self.seen % CENTRE_SAMPLES == 0 {
+        if filling || self.seen.is_multiple_of(CENTRE_SAMPLES) {
             let values = self.newest.make_contiguous();
             self.median = crate::validation::residual::median(values).unwrap_or(self.median);
         }
