@@ -14,6 +14,7 @@ mod hidden;
 mod knobs;
 mod physics;
 mod planner;
+mod remarks;
 mod seeds;
 mod slow;
 mod svg;
@@ -53,6 +54,13 @@ pub(crate) struct LearningArgs {
     /// Print every claim of every seed and what the finite differences say.
     #[arg(long)]
     claims: bool,
+    /// After the ticks a new engine version generates tokens 30 % slower: is it noticed, do beliefs
+    /// recover?
+    #[arg(long)]
+    regime_change: bool,
+    /// Loads and lengths do not drift: does the loop converge, by every bullet of Assumption 2?
+    #[arg(long)]
+    stationary: bool,
     /// Write the curves of the beliefs here.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,

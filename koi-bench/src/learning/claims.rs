@@ -79,8 +79,10 @@ pub(super) struct Claim {
     pub(super) kind: Kind,
     /// Whether it is a seed of the catalog as it stands.
     pub(super) is_seed: bool,
-    /// Edges in words.
+    /// Edges by id.
     pub(super) edges: Vec<String>,
+    /// What the finite differences say of each.
+    pub(super) truth: Vec<String>,
     /// The edge that is false, where one is.
     pub(super) false_edge: Option<String>,
 }
@@ -170,7 +172,11 @@ pub(super) fn draw(
     draw.other_mediator(counts.of_each_false);
     draw.true_paths(counts.of_true.saturating_sub(seeds.len()));
     let (paths, hidden) = (draw.paths.clone(), draw.hidden.clone());
-    build(catalog, &catalog_model, (seeds, paths, hidden))
+    let mut claims = build(catalog, &catalog_model, (seeds, paths, hidden))?;
+    for claim in &mut claims.claims {
+        claim.truth = claim.edges.iter().map(|e| physics.describe(e)).collect();
+    }
+    Ok(claims)
 }
 
 impl Draw<'_> {
@@ -534,6 +540,7 @@ fn build(
             kind: Kind::True,
             is_seed: true,
             edges: mechanism.edges.iter().cloned().collect(),
+            truth: Vec::new(),
             false_edge: None,
         });
         model.insert(mechanism.clone());
@@ -554,6 +561,7 @@ fn build(
             id: mechanism.id.clone(),
             kind: path.kind,
             is_seed: false,
+            truth: Vec::new(),
             false_edge: path.false_link.and_then(|i| edges.get(i).cloned()),
             edges,
         });
@@ -564,4 +572,42 @@ fn build(
         claims,
         hidden,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use koi_core::params::Params;
+
+    use super::super::fleet::fleet;
+    use super::super::knobs::knobs;
+    use super::*;
+
+    fn of_seed(seed: u64) -> Claims {
+        let catalog = Catalog::embedded();
+        let fleet = fleet(catalog, &Params::default(), (12, 6), seed).unwrap();
+        let knobs = knobs();
+        let physics = Physics::of(catalog, &fleet, &knobs, seed);
+        let counts = Counts {
+            of_true: 12,
+            of_each_false: 4,
+        };
+        draw(catalog, &physics, &knobs, (6, counts), seed).unwrap()
+    }
+
+    #[test]
+    fn every_kind_is_drawn_and_no_id_tells_which_it_is() {
+        let claims = of_seed(1);
+        for kind in Kind::ALL {
+            let n = claims.claims.iter().filter(|c| c.kind == kind).count();
+            let least = if kind == Kind::True { 12 } else { 4 };
+            assert!(n >= least, "{} of {}", n, kind.title());
+        }
+        for claim in claims.claims.iter().filter(|c| !c.is_seed) {
+            let id = claim.id.strip_prefix("M_").unwrap();
+            assert!(id.len() == 8 && id.bytes().all(|c| c.is_ascii_hexdigit()));
+            assert!(claims.model.mechanism(&claim.id).is_some());
+        }
+        let one_place = claims.claims.iter().filter(|c| c.kind == Kind::OnePlace);
+        assert_eq!(one_place.count(), claims.hidden.len());
+    }
 }

@@ -22,6 +22,7 @@ use koi_core::tick::judge::{JudgeContext, judge};
 use koi_core::tick::observatory::Observatory;
 use koi_core::time::UtcMicros;
 use koi_core::validation::{EvidenceRow, Icp, UpdateTable, Verdict};
+use koi_core::variables::{Mediator, Outcome};
 use koi_sim::mem_store::MemStore;
 use koi_sim::world::edges_table;
 use serde::Serialize;
@@ -82,6 +83,8 @@ pub(super) struct Course {
     pub(super) q1_share: Vec<f64>,
     /// Share of variables that diverged, by tick.
     pub(super) diverged_share: Vec<f64>,
+    /// Share of rows in which the pace of generation diverged (steps or time per token), by tick.
+    pub(super) pace_diverged: Vec<f64>,
     /// Swaps by tick.
     pub(super) swaps: Vec<u32>,
     /// (inside, judged) by tick and outcome.
@@ -298,7 +301,15 @@ impl<'a> Run<'a> {
         let mut counts: BTreeMap<String, Count> = BTreeMap::new();
         let (mut decided, mut q1, mut variables, mut diverged) = (0_u32, 0_u32, 0_u32, 0_u32);
         let mut coverage: BTreeMap<&'static str, (u32, u32)> = BTreeMap::new();
+        let mut pace = 0_u32;
         for row in rows {
+            let diverged_at = |name: &str| {
+                let judged = row.variables.get(name).and_then(|v| v.verdict);
+                judged == Some(Verdict::Diverged)
+            };
+            let is_pace = diverged_at(Mediator::DecodeStepsPerSec.name())
+                || diverged_at(Outcome::P99TpotMs.name());
+            pace += u32::from(is_pace);
             for verdict in row.variables.values().filter_map(|v| v.verdict) {
                 variables += 1;
                 diverged += u32::from(verdict == Verdict::Diverged);
@@ -329,6 +340,8 @@ impl<'a> Run<'a> {
         let share = |part: u32, all: u32| f64::from(part) / f64::from(all.max(1));
         self.course.q1_share.push(share(q1, decided));
         self.course.diverged_share.push(share(diverged, variables));
+        let n_rows = u32::try_from(rows.len()).unwrap_or(u32::MAX);
+        self.course.pace_diverged.push(share(pace, n_rows));
         self.course.coverage.push(coverage);
         for mechanism in self.model.mechanisms() {
             let count = counts.remove(&mechanism.id).unwrap_or_default();

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context as _, anyhow};
-use koi_core::build::BUILD_ID;
 use koi_core::catalog::{Catalog, GpuType, Value};
 use koi_core::configuration::Configuration;
 use koi_core::environment::Environment;
@@ -277,9 +276,4 @@ pub(super) fn chain(
 /// True when the load leaves the chain room.
 pub(super) fn has_room(steady: &Steady) -> bool {
     steady.rate_rps < 0.9 * steady.capacity_rps
-}
-
-/// The build the study ran on.
-pub(super) const fn build() -> &'static str {
-    BUILD_ID
 }

@@ -11,7 +11,8 @@ use koi_core::catalog::Catalog;
 use koi_core::configuration::Configuration;
 use koi_core::model::ModelFacts;
 use koi_core::rng::Rng;
-use koi_core::validation::residual::{Variable, residual};
+use koi_core::validation::contrast::scale::natural;
+use koi_core::validation::residual::Variable;
 use koi_core::variables::{Mediator, MediatorValues, Outcome, OutcomeValues};
 use koi_sim::world::{Demand, Levers, ReadingFacts};
 
@@ -186,6 +187,11 @@ impl Point<'_> {
     }
 }
 
+/// Change on the natural scale of contrasts.
+fn change(variable: Variable, from: f64, to: f64) -> f64 {
+    natural(variable, to) - natural(variable, from)
+}
+
 /// Smallest effects by destination scale, as the catalog's edges have them.
 pub(super) const fn smallest(destination: Variable) -> f64 {
     if destination.is_log_scale() {
@@ -232,6 +238,21 @@ impl Physics {
         self.effects
             .get(&key)
             .map_or(Direction::Unclear, |e| e.direction(smallest(destination)))
+    }
+
+    /// What is known of an edge by its id, in words.
+    pub(super) fn describe(&self, edge: &str) -> String {
+        let Some((source, destination)) = edge.split_once("->") else {
+            return edge.to_owned();
+        };
+        let key = (source.to_owned(), destination.to_owned());
+        let Some(effect) = self.effects.get(&key) else {
+            return format!("{edge}: not moved");
+        };
+        let variable = Variable::from_name(destination);
+        let direction = variable.map(|v| effect.direction(smallest(v)));
+        let slope = effect.slope().unwrap_or(0.0);
+        format!("{edge}: {direction:?}, slope {slope:+.3}, n {}", effect.n())
     }
 
     fn turn(
@@ -297,7 +318,7 @@ impl Physics {
             };
             let values = before.0.get(mediator).zip(after.0.get(mediator));
             let Some((a, b)) = values else { continue };
-            let z = residual(Variable::V(mediator), b, a);
+            let z = change(Variable::V(mediator), a, b);
             if z.abs() > 1e-3 {
                 self.record_outcomes(mediator.name(), point.place, z, before, &after);
             }
@@ -330,7 +351,7 @@ impl Physics {
 
     fn add(&mut self, source: &str, to: Variable, place: usize, (z, a, b): (f64, f64, f64)) {
         let key = (source.to_owned(), to.name().to_owned());
-        let delta = residual(to, b, a);
+        let delta = change(to, a, b);
         self.effects
             .entry(key)
             .or_default()

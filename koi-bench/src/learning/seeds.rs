@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use koi_core::catalog::Catalog;
-use koi_core::params::{CalibrationRule, InvarianceRule, Params};
+use koi_core::params::{CalibrationRule, InvarianceRule, LearningContrast, Params};
 
 use super::LearningArgs;
 use super::claims::{Claim, Claims, Counts, draw};
@@ -15,13 +15,17 @@ use super::hidden::Hidden;
 use super::knobs::knobs;
 use super::physics::Physics;
 use super::planner::Planner;
-use super::world::World;
+use super::world::{DRIFT_SPREAD, World};
 
 /// True claims of a seed, and false ones of each kind.
 const COUNTS: Counts = Counts {
     of_true: 14,
     of_each_false: 4,
 };
+
+/// How much slower a new engine version generates tokens, and for how many ticks it is watched.
+const REGIME_FACTOR: f64 = 1.3;
+pub(super) const REGIME_TICKS: u32 = 100;
 
 /// One world under one rule.
 pub(super) struct Outcome {
@@ -39,9 +43,13 @@ pub(super) fn params(rule: Rule) -> Params {
         Rule::Paper => Params {
             calibration: CalibrationRule::Off,
             invariance_rule: InvarianceRule::Tail,
+            learning_contrast: LearningContrast::Off,
             ..Params::default()
         },
-        Rule::Calibrated => Params::default(),
+        Rule::Calibrated => Params {
+            learning_contrast: LearningContrast::Off,
+            ..Params::default()
+        },
         Rule::Contrast => Params::default(),
     }
 }
@@ -101,7 +109,8 @@ fn one(args: &LearningArgs, seed: u64, rule: Rule) -> anyhow::Result<Outcome> {
     let begun = Instant::now();
     let (fleet, claims, _) = world_of(args, seed)?;
     let params = params(rule);
-    let world = World::new(fleet.places.clone(), claims.hidden.clone(), seed);
+    let drift = if args.stationary { 0.0 } else { DRIFT_SPREAD };
+    let world = World::new(fleet.places.clone(), claims.hidden.clone(), drift, seed);
     let planner = Planner::new(knobs(), fleet.places.clone(), &params, seed);
     let mut run = Run::new(
         Catalog::embedded(),
@@ -111,6 +120,12 @@ fn one(args: &LearningArgs, seed: u64, rule: Rule) -> anyhow::Result<Outcome> {
     )?;
     for _ in 0..args.ticks {
         run.tick()?;
+    }
+    if args.regime_change {
+        run.world.slow_decode(REGIME_FACTOR);
+        for _ in 0..REGIME_TICKS {
+            run.tick()?;
+        }
     }
     Ok(Outcome {
         seed,

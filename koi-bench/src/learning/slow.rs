@@ -12,6 +12,7 @@ use koi_core::slow_loop::SlowTick;
 use koi_core::slow_loop::update::{ActiveJob, CommittedPlan, SlowUpdateInput, slow_update};
 use koi_core::store::{Change, TxKind};
 use koi_core::validation::EvidenceRow;
+use koi_core::validation::contrast::fold_tick;
 
 use super::course::Run;
 
@@ -106,12 +107,16 @@ pub(super) fn step(run: &mut Run<'_>, rows: &[EvidenceRow]) -> anyhow::Result<()
     run.course.converged.push(update.record.convergence.clone());
     run.memory
         .keep(update.record.clone(), run.params.regret_window_ticks);
-    run.commit(
-        TxKind::LearningApplied,
-        vec![
-            Change::BeliefEvents(update.events),
-            Change::Slow(Box::new(update.state)),
-            Change::SlowTick(Box::new(update.record)),
-        ],
-    )
+    let mut changes = vec![
+        Change::BeliefEvents(update.events),
+        Change::Slow(Box::new(update.state)),
+        Change::SlowTick(Box::new(update.record)),
+    ];
+    let before = &run.snapshot.state.contrasts;
+    let (after, contrasts) = fold_tick(before, run.snapshot.tick, rows);
+    run.snapshot.state.contrasts = after;
+    if !contrasts.is_empty() {
+        changes.push(Change::Contrasts(Box::new(contrasts)));
+    }
+    run.commit(TxKind::LearningApplied, changes)
 }

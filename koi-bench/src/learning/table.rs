@@ -24,6 +24,8 @@ pub(super) struct Line {
     kind: Kind,
     is_seed: bool,
     edges: Vec<String>,
+    /// What the finite differences of the truth say of each edge.
+    truth: Vec<String>,
     false_edge: Option<String>,
     /// Belief after 1, 20, 50, 100, 150 and all ticks.
     beliefs: Vec<f64>,
@@ -71,10 +73,11 @@ fn lines_of(outcome: &Outcome) -> Vec<Line> {
                 kind: claim.kind,
                 is_seed: claim.is_seed,
                 edges: claim.edges.clone(),
+                truth: claim.truth.clone(),
                 false_edge: claim.false_edge.clone(),
                 beliefs: at
                     .iter()
-                    .filter_map(|t| beliefs.get(t - 1).copied())
+                    .filter_map(|t| beliefs.get(t.checked_sub(1)?).copied())
                     .collect(),
                 converged_at: converged_at(beliefs, claim.kind),
                 met: beliefs.last().is_some_and(|c| claim.kind.is_met(*c)),
@@ -228,6 +231,37 @@ fn line_table(lines: &[Line]) -> Table {
     table
 }
 
+/// What the truth says of every edge of every claim.
+fn truth_table(outcomes: &[Outcome]) -> Table {
+    let mut table = Table::new(&["SEED", "KIND", "EDGE IN THE TRUTH"]);
+    let mut seen = std::collections::BTreeSet::new();
+    for outcome in outcomes.iter().filter(|o| seen.insert(o.seed)) {
+        for claim in &outcome.claims {
+            for truth in &claim.truth {
+                table.row([
+                    outcome.seed.to_string(),
+                    claim.kind.title().to_owned(),
+                    truth.clone(),
+                ]);
+            }
+        }
+        for hidden in &outcome.hidden {
+            table.row([
+                outcome.seed.to_string(),
+                "hidden".to_owned(),
+                format!(
+                    "{}->{} {:+.2} in place {} alone",
+                    hidden.knob,
+                    hidden.mediator.name(),
+                    hidden.slope,
+                    hidden.place
+                ),
+            ]);
+        }
+    }
+    table
+}
+
 /// The bars of the study, for its own rule.
 fn bounds(summaries: &[Summary]) -> Vec<Bound> {
     summaries
@@ -275,8 +309,10 @@ pub(super) fn report(
             outcome.hidden.len(),
         ));
     }
+    notes.extend(super::remarks::remarks(args, outcomes));
     if args.claims {
         notes.push(line_table(&lines).text());
+        notes.push(truth_table(outcomes).text());
     }
     Ok(Report {
         bench: "learning",
@@ -285,4 +321,25 @@ pub(super) fn report(
         data: serde_json::json!({ "summary": summaries, "mechanisms": lines }),
         bounds: bounds(&summaries),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bar_counts_from_where_it_is_never_left_again() {
+        let at = |beliefs: &[f64]| converged_at(beliefs, Kind::True);
+        assert_eq!(at(&[0.95, 0.96]), Some(1));
+        assert_eq!(at(&[0.5, 0.95, 0.8, 0.91, 0.92]), Some(4));
+        assert_eq!(at(&[0.95, 0.5]), None);
+        assert_eq!(converged_at(&[0.3, 0.1], Kind::WrongSign), Some(2));
+        assert_eq!(converged_at(&[0.3, 0.34], Kind::OnePlace), Some(1));
+    }
+
+    #[test]
+    fn columns_end_with_the_last_tick() {
+        assert_eq!(columns(200), [1, 20, 50, 100, 150, 200]);
+        assert_eq!(columns(30), [1, 20, 30]);
+    }
 }

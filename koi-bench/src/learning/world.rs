@@ -8,13 +8,13 @@ use koi_core::snapshot::Snapshot;
 use koi_core::telemetry::window::{WINDOW_MICROS, Window};
 use koi_core::time::{MICROS_PER_SECOND, UtcMicros};
 use koi_sim::rng::SimRng;
-use koi_sim::world::{Chain, Demand, Drift, Levers, Steady, Weather, WindowInput, window};
+use koi_sim::world::{Chain, Demand, Drift, Levers, Weather, WindowInput, window};
 
 use super::fleet::{Place, StudyJob, chain};
 use super::hidden::{Hidden, levers};
 
 /// Spread of the slow drift of loads and lengths.
-const DRIFT_SPREAD: f64 = 0.05;
+pub(super) const DRIFT_SPREAD: f64 = 0.05;
 /// How far load and speed are moved to see what they do.
 const PROBE_SHIFT: f64 = 0.05;
 /// Length of a tick in seconds.
@@ -36,19 +36,24 @@ pub(super) struct World {
     pub(super) engine: Levers,
     running: BTreeMap<JobId, Running>,
     seed: u64,
-    /// 0 stops all weather and drift.
-    weather_scale: f64,
+    /// Spread of the slow drift of loads and lengths; 0 for a stationary fleet.
+    drift_spread: f64,
 }
 
 impl World {
-    pub(super) fn new(places: Vec<Place>, hidden: Vec<Hidden>, seed: u64) -> Self {
+    pub(super) fn new(
+        places: Vec<Place>,
+        hidden: Vec<Hidden>,
+        drift_spread: f64,
+        seed: u64,
+    ) -> Self {
         Self {
             places,
             hidden,
             engine: Levers::default(),
             running: BTreeMap::new(),
             seed,
-            weather_scale: 1.0,
+            drift_spread,
         }
     }
 
@@ -73,7 +78,7 @@ impl World {
     pub(super) fn start(&mut self, job: &StudyJob, chain: Chain, generation: u32) {
         let salt = job.id.0.as_u128() as u64;
         let seed = koi_sim::rng::scramble(self.seed ^ (salt << 20) ^ u64::from(generation));
-        let weather = Weather::new(seed ^ 1, self.weather_scale);
+        let weather = Weather::new(seed ^ 1, 1.0);
         match self.running.get_mut(&job.id) {
             Some(running) => {
                 running.chain = chain;
@@ -83,7 +88,7 @@ impl World {
                 let running = Running {
                     chain,
                     weather,
-                    drift: Drift::new(seed ^ 2, DRIFT_SPREAD * self.weather_scale),
+                    drift: Drift::new(seed ^ 2, self.drift_spread),
                     rng: SimRng::new(seed ^ 3),
                     demand: job.demand,
                 };
@@ -92,10 +97,12 @@ impl World {
         }
     }
 
-    /// The steady state of a job in this tick, for figures that are read off the truth.
-    pub(super) fn steady_of(&self, job: JobId) -> Option<(Steady, Demand)> {
-        let running = self.running.get(&job)?;
-        Some((running.chain.steady(&running.demand), running.demand))
+    /// A new engine version everywhere: generating tokens takes so many times as long.
+    pub(super) fn slow_decode(&mut self, factor: f64) {
+        self.engine.decode *= factor;
+        for running in self.running.values_mut() {
+            running.chain = running.chain.slowed(1.0, factor);
+        }
     }
 
     /// All windows of a tick that begins at `start`.
@@ -144,7 +151,10 @@ impl Running {
             rate_rps: self.demand.rate_rps * PROBE_SHIFT.exp(),
             ..self.demand
         });
-        let slower = self.chain.slowed(PROBE_SHIFT.exp()).steady(&self.demand);
+        let slower = self
+            .chain
+            .slowed(PROBE_SHIFT.exp(), 1.0)
+            .steady(&self.demand);
         let seconds = WINDOW_MICROS as f64 / MICROS_PER_SECOND as f64;
         for index in 0..TICK_SECONDS / seconds as i64 {
             let weather = self.weather.next(seconds);

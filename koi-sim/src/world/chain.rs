@@ -130,11 +130,13 @@ impl Chain {
         })
     }
 
-    /// The same chain with every step taking so many times as long.
+    /// The same chain with every step, and the part of it that generates tokens, taking so many times
+    /// as long.
     #[must_use]
-    pub fn slowed(&self, factor: f64) -> Self {
+    pub fn slowed(&self, step: f64, decode: f64) -> Self {
         let mut slowed = self.clone();
-        slowed.levers.step *= factor;
+        slowed.levers.step *= step;
+        slowed.levers.decode *= decode;
         slowed
     }
 
