@@ -413,12 +413,7 @@ impl Draw<'_> {
             for v in REACHABLE {
                 let is_empty = self.truth(knob.id, v.name()) == Direction::Nothing;
                 // A setting that moves nothing at all elsewhere, so that the hidden effect is the only one.
-                let is_idle = Mediator::ALL.iter().all(|v| {
-                    matches!(
-                        self.truth(knob.id, v.name()),
-                        Direction::Nothing | Direction::Unclear
-                    )
-                });
+                let is_idle = self.physics.is_idle(knob.id);
                 if is_empty && is_idle {
                     into.push(self.link(knob.id, v.name(), "+"));
                 }

@@ -114,7 +114,6 @@ pub(super) struct Run<'a> {
     pub(super) params: Params,
     pub(super) table: UpdateTable,
     pub(super) model: CausalModel,
-    pub(super) rule: Rule,
     pub(super) world: World,
     pub(super) planner: Planner,
     pub(super) jobs: Vec<StudyJob>,
@@ -135,7 +134,7 @@ impl<'a> Run<'a> {
     /// A run of a fleet; every job is placed before the first tick.
     pub(super) fn new(
         catalog: &'a Catalog,
-        (params, rule): (Params, Rule),
+        params: Params,
         model: CausalModel,
         (fleet, world, planner): (Fleet, World, Planner),
     ) -> anyhow::Result<Self> {
@@ -145,7 +144,6 @@ impl<'a> Run<'a> {
             params,
             table,
             model,
-            rule,
             world,
             planner,
             jobs: fleet.jobs,

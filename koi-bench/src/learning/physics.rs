@@ -132,12 +132,9 @@ fn holds() -> Vec<(Mediator, Hold)> {
         change(&mut l);
         Hold::Levers(l)
     };
-    let step = || levers(|l| l.step = 1.2);
     let live = || levers(|l| l.live = 1.25);
     vec![
-        (Mediator::DecodeStepsPerSec, step()),
-        (Mediator::SmUtilization, step()),
-        (Mediator::MemBandwidthUtilization, step()),
+        (Mediator::DecodeStepsPerSec, levers(|l| l.step = 1.2)),
         (Mediator::QueueDepth, levers(|l| l.wait = 2.5)),
         (Mediator::KvcacheHitRate, levers(|l| l.hit = 0.15)),
         (Mediator::PdImbalance, levers(|l| l.prefill = 1.4)),
@@ -238,6 +235,14 @@ impl Physics {
         self.effects
             .get(&key)
             .map_or(Direction::Unclear, |e| e.direction(smallest(destination)))
+    }
+
+    /// True when a source moved nothing by what matters at any point.
+    pub(super) fn is_idle(&self, source: &str) -> bool {
+        let own = self.effects.iter().filter(|(key, _)| key.0 == source);
+        own.map(|(_, effect)| effect.positive + effect.negative)
+            .sum::<u32>()
+            == 0
     }
 
     /// What is known of an edge by its id, in words.

@@ -114,7 +114,7 @@ fn one(args: &LearningArgs, seed: u64, rule: Rule) -> anyhow::Result<Outcome> {
     let planner = Planner::new(knobs(), fleet.places.clone(), &params, seed);
     let mut run = Run::new(
         Catalog::embedded(),
-        (params, rule),
+        params,
         claims.model,
         (fleet, world, planner),
     )?;
