@@ -122,7 +122,8 @@ struct Summary {
 
 fn summaries(lines: &[Line]) -> Vec<Summary> {
     let mut groups: BTreeMap<(Rule, Kind), Vec<&Line>> = BTreeMap::new();
-    for line in lines {
+    // A seed whose scope meets no job of the fleet was never judged: it shows nothing.
+    for line in lines.iter().filter(|l| l.decided > 0) {
         groups.entry((line.rule, line.kind)).or_default().push(line);
     }
     groups
