@@ -283,6 +283,10 @@ impl ContrastBook {
         let record = Arc::make_mut(record);
         for contrast in &row.contrasts {
             let place = position(&record.contrasts, (&contrast.edge, &contrast.scope));
+            let known = place.ok().and_then(|at| record.contrasts.get(at));
+            if known == Some(contrast) {
+                continue;
+            }
             let before = match place {
                 Ok(at) => record
                     .contrasts
