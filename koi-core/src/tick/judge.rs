@@ -3,6 +3,7 @@
 use super::observatory::{Observatory, RankKey, find_rank};
 use crate::catalog::Catalog;
 use crate::causal::{CausalModel, FeatureValues, applicable};
+use crate::ids::ReplicaId;
 use crate::job::{JobClass, Workload};
 use crate::ladder::{CommittedLadder, Rank};
 use crate::model::{MixerKind, ModelFacts};
@@ -11,7 +12,7 @@ use crate::snapshot::Snapshot;
 use crate::store::JobRecord;
 use crate::surrogate::{Answer, Demand, Deployment, predict};
 use crate::telemetry::trajectory::TrajectoryPoint;
-use crate::validation::{EvidenceRow, Meta, RankValidationInput, Stamp, validate_rank};
+use crate::validation::{EvidenceRow, RankValidationInput, Stamp, Statistics, validate_rank};
 use crate::variables::{Mediator, MediatorValues, OutcomeValues};
 
 /// What S2 judges with.
@@ -33,7 +34,7 @@ pub fn judge(
 ) -> Vec<EvidenceRow> {
     let keys: Vec<RankKey> = observatory.keys().collect();
     let mut rows = Vec::new();
-    let mut meta = std::mem::take(&mut observatory.meta);
+    let mut statistics = std::mem::take(&mut observatory.statistics);
     for key in keys {
         let Some((job, rank)) = find_rank(&snapshot.state, key) else {
             continue;
@@ -49,12 +50,12 @@ pub fn judge(
             ctx,
             key,
             (job, ladder, rank),
-            (&points, &mut meta),
+            (&points, &mut statistics),
         ));
     }
     // The seed is the tick: a tick that is judged again calibrates alike.
-    meta.step(snapshot.tick, ctx.params, snapshot.tick.0.unsigned_abs());
-    observatory.meta = meta;
+    statistics.step(snapshot.tick, ctx.params, snapshot.tick.0.unsigned_abs());
+    observatory.statistics = statistics;
     rows
 }
 
@@ -71,7 +72,7 @@ fn judge_rank(
     ctx: JudgeContext<'_>,
     key: RankKey,
     (job, ladder, rank): (&JobRecord, &CommittedLadder, &Rank),
-    (points, meta): (&[TrajectoryPoint], &mut Meta),
+    (points, statistics): (&[TrajectoryPoint], &mut Statistics),
 ) -> EvidenceRow {
     let observed: Vec<_> = points
         .iter()
@@ -99,11 +100,29 @@ fn judge_rank(
         promised: promise.as_ref(),
         applicable: &applicable,
         model_class: job.spec.model.facts.class(),
-        calibration: &meta.calibration,
+        calibration: &statistics.calibration,
     };
     let row = validate_rank(&input, ctx.model, ctx.params);
-    meta.blocks.observe(&input, &row, ctx.params);
+    let engine = engine_of(snapshot, key, job);
+    statistics
+        .residuals
+        .observe(&input, &row, &engine, ctx.params);
     row
+}
+
+/// The engine that serves the rank, with the version installed where its first replica runs.
+fn engine_of(snapshot: &Snapshot, key: RankKey, job: &JobRecord) -> String {
+    let state = &snapshot.state;
+    let is_of_rank = |id: &ReplicaId| (id.generation, id.rank) == (key.generation, key.rank);
+    let replica = state
+        .replicas
+        .values()
+        .find(|r| r.job == key.job && is_of_rank(&r.id));
+    let version = replica
+        .and_then(|r| state.hosts.get(&r.host))
+        .and_then(|h| h.facts.engines.iter().find(|e| e.engine == job.spec.engine))
+        .map_or("unknown", |e| e.version.as_str());
+    format!("{} {version}", job.spec.engine.name())
 }
 
 /// The surrogate's answer for the rank at the workload that the point showed. Absent where it has

@@ -2,6 +2,8 @@
 //!
 //! White paper V1, Closing the Loop; spec §8: ln for positive variables, plain units else.
 
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
 use crate::variables::{MEDIATOR_COUNT, Mediator, OUTCOME_COUNT, Outcome};
 
 /// A mediator or an outcome, where both are judged alike.
@@ -23,14 +25,6 @@ impl Variable {
         Mediator::ALL.into_iter().map(Self::V).chain(outcomes)
     }
 
-    /// The variable of this published name.
-    #[must_use]
-    pub fn from_name(name: &str) -> Option<Self> {
-        Mediator::from_name(name)
-            .map(Self::V)
-            .or_else(|| Outcome::from_name(name).map(Self::Y))
-    }
-
     /// Position in dense vectors over all variables.
     #[must_use]
     pub const fn index(self) -> usize {
@@ -47,6 +41,13 @@ impl Variable {
             Self::V(v) => v.name(),
             Self::Y(y) => y.name(),
         }
+    }
+
+    /// The variable of this published name.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        let mediator = Mediator::from_name(name).map(Self::V);
+        mediator.or_else(|| Outcome::from_name(name).map(Self::Y))
     }
 
     /// True when residuals are logarithms.
@@ -66,6 +67,20 @@ impl Variable {
             Self::V(v) => mediator_floor(v),
             Self::Y(y) => outcome_floor(y),
         }
+    }
+}
+
+impl Serialize for Variable {
+    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        s.serialize_str(self.name())
+    }
+}
+
+impl<'de> Deserialize<'de> for Variable {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        let name = String::deserialize(d)?;
+        Self::from_name(&name)
+            .ok_or_else(|| serde::de::Error::custom(format!("unknown variable {name:?}")))
     }
 }
 
