@@ -11,6 +11,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         "plans",
         "ticks",
         "beliefs",
+        "contrasts",
         "agents",
         "fleet",
         "admin",

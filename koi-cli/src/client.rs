@@ -216,6 +216,8 @@ impl Client {
         ticks => v1::ticks_client::TicksClient<Service>;
         /// Beliefs.
         beliefs => v1::beliefs_client::BeliefsClient<Service>;
+        /// Contrasts between deployments.
+        contrasts => v1::contrasts_client::ContrastsClient<Service>;
         /// Nodes.
         fleet => v1::fleet_client::FleetClient<Service>;
         /// Measured performance from outside.

@@ -2,6 +2,7 @@
 
 mod beliefs;
 mod catalog;
+mod contrasts;
 mod endpoints;
 mod explain;
 mod inspect_job;
@@ -18,6 +19,7 @@ mod submit;
 mod ticks;
 mod values;
 
+pub use contrasts::{contrasts_of, contrasts_text};
 pub use jobs::{job_grid, list_all as list_all_jobs};
 pub use nodes::list_all as list_all_nodes;
 pub use submit::{Submission, send as submit_spec};

@@ -64,6 +64,17 @@ pub enum InvarianceRule {
     Undecided,
 }
 
+/// Whether mechanisms are tested by contrasts between deployments.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LearningContrast {
+    /// They are: an edge that its contrasts contradict makes its mechanism fail.
+    #[default]
+    On,
+    /// The paper's rule: CUSUM on residuals alone, and every row counts in full.
+    Off,
+}
+
 macro_rules! hyper_parameters {
     ($($name:ident : $kind:ident = $default:literal, $min:literal ..= $max:literal, $symbol:literal, $doc:literal;)+) => {
         /// All hyper-parameters; absent fields of a document take their defaults.
@@ -77,6 +88,8 @@ macro_rules! hyper_parameters {
             pub calibration: CalibrationRule,
             /// How invariance across environments is decided.
             pub invariance_rule: InvarianceRule,
+            /// `learning.contrast`: whether mechanisms are tested by contrasts.
+            pub learning_contrast: LearningContrast,
             /// Divide an edge's delta by the number of applicable mechanisms that carry it.
             pub normalize_shared_edges: bool,
         }
@@ -88,6 +101,7 @@ macro_rules! hyper_parameters {
                     breach_bound: BreachBound::default(),
                     calibration: CalibrationRule::default(),
                     invariance_rule: InvarianceRule::default(),
+                    learning_contrast: LearningContrast::default(),
                     normalize_shared_edges: true,
                 }
             }

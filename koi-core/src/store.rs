@@ -28,6 +28,7 @@ use crate::slow_loop::SlowState;
 use crate::tick::{Phase, TickRecord};
 use crate::time::UtcMicros;
 use crate::validation::EvidenceRow;
+use crate::validation::contrast::ContrastUpdate;
 
 /// Which decision a transaction carries. For the audit trail, metrics and crash points.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -134,6 +135,8 @@ pub enum Change {
     Evidence(Vec<EvidenceRow>),
     /// Appends belief events.
     BeliefEvents(Vec<BeliefEvent>),
+    /// Writes deployments and sums of contrasts, each whole.
+    Contrasts(Box<ContrastUpdate>),
     /// Replaces the slow loop's state.
     Slow(Box<SlowState>),
     /// Inserts or replaces prices of the feed.

@@ -2,6 +2,7 @@
 
 pub mod admin;
 pub mod beliefs;
+pub mod contrasts;
 pub mod encode;
 mod explain;
 pub mod fleet;

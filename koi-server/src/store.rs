@@ -8,6 +8,7 @@ mod apply;
 mod audit;
 mod belief;
 mod commit;
+mod contrast;
 mod document;
 mod error;
 mod evidence;

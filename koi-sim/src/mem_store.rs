@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use koi_core::causal::{BeliefEvent, BeliefKey, BeliefSource};
-use koi_core::ids::{Epoch, JobId, PlanSeq, TickId};
+use koi_core::ids::{Epoch, Generation, JobId, PlanSeq, TickId};
 use koi_core::store::{
     AuditRecord, Change, JobRecord, PlanRecord, RequestRecord, ServerState, StoreTx, TxRefusal,
 };
@@ -15,10 +15,10 @@ use koi_core::time::UtcMicros;
 use koi_core::validation::EvidenceRow;
 
 /// Identity of an evidence row.
-type EvidenceId = (TickId, JobId, u32);
+type EvidenceId = (TickId, JobId, u32, Generation);
 
 /// What may move beliefs once: an evidence row, or forgetting in a tick.
-type SourceId = (TickId, Option<(JobId, u32)>);
+type SourceId = (TickId, Option<(JobId, u32, Generation)>);
 
 /// State and history.
 #[derive(Debug, Clone, Default)]
@@ -137,7 +137,7 @@ impl MemStore {
             Change::Plan(plan) => drop(self.plans.insert(plan.seq, (**plan).clone())),
             Change::Evidence(rows) => {
                 for row in rows {
-                    let id = (row.tick, row.job, row.rank);
+                    let id = (row.tick, row.job, row.rank, row.generation);
                     self.evidence.entry(id).or_insert_with(|| row.clone());
                 }
             }
@@ -154,6 +154,7 @@ impl MemStore {
             | Change::Replica(_)
             | Change::ReplicaReleased(_)
             | Change::Slow(_)
+            | Change::Contrasts(_)
             | Change::Prices(_) => {}
         }
     }
@@ -215,7 +216,7 @@ impl MemStore {
         self.ticks.values().rev()
     }
 
-    /// The evidence of a tick, by job and rank.
+    /// The evidence of a tick, by job, rank and generation.
     pub fn evidence_of_tick(&self, tick: TickId) -> impl Iterator<Item = &EvidenceRow> {
         self.evidence.values().filter(move |row| row.tick == tick)
     }
@@ -228,7 +229,7 @@ impl MemStore {
             .values()
             .filter(|row| row.job == job)
             .collect();
-        rows.sort_by_key(|row| (std::cmp::Reverse(row.tick), row.rank));
+        rows.sort_by_key(|row| (std::cmp::Reverse(row.tick), row.rank, row.generation));
         rows.truncate(limit);
         rows
     }
@@ -263,7 +264,11 @@ impl MemStore {
 
 fn source_id(event: &BeliefEvent) -> SourceId {
     match &event.source {
-        BeliefSource::Evidence { job, rank, .. } => (event.tick, Some((*job, *rank))),
+        BeliefSource::Evidence {
+            job,
+            rank,
+            generation,
+        } => (event.tick, Some((*job, *rank, *generation))),
         BeliefSource::Forget => (event.tick, None),
     }
 }

@@ -1,6 +1,7 @@
 //! The store: one conformance suite for Postgres and memory, and what only Postgres can show.
 
 mod conformance;
+mod contrasts;
 mod faults;
 mod history;
 mod performance;

@@ -1,7 +1,7 @@
 //! One job and everywhere it could run: hosts of twelve device types in as many environments as
 //! asked, and what was seen so far.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::anyhow;
 use koi_core::environment::Environment;
@@ -122,6 +122,8 @@ fn evidence(n: usize, seed: u64) -> anyhow::Result<Vec<EvidenceRow>> {
                 inside_band: BTreeMap::new(),
                 variables: BTreeMap::new(),
                 mechanisms: vec![committed(mechanism)],
+                deployment: None,
+                contrasts: Vec::new(),
             })
         })
         .collect()
@@ -136,5 +138,6 @@ fn committed(mechanism: &str) -> MechanismVerdict {
         quadrant: None,
         icp: BTreeMap::new(),
         exercise: Exercise::NotComputed,
+        contradicted: BTreeSet::new(),
     }
 }

@@ -6,6 +6,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::belief::PriorBin;
+use crate::validation::contrast::scale::is_by_ratio;
+use crate::validation::residual::Variable;
 use crate::variables::{Mediator, Outcome, VariableKind};
 use crate::violation::Violations;
 
@@ -101,9 +103,9 @@ pub struct Edge {
     pub doc: String,
 }
 
-/// Smallest effect that matters on log-scale destinations.
+/// Smallest effect that matters on destinations that contrasts compare by ratio.
 pub const SMALLEST_LOG_EFFECT: f64 = 0.05;
-/// Smallest effect that matters on destinations in plain units.
+/// Smallest effect that matters on destinations that they compare in plain units.
 pub const SMALLEST_PLAIN_EFFECT: f64 = 0.02;
 
 /// One `[[edge]]` row as written.
@@ -147,13 +149,13 @@ impl EdgeRow {
             );
         }
         let ends = ends?;
-        let log_scale = match ends {
+        let destination = match ends {
             EdgeEnds::FeatureToMediator(_, v) | EdgeEnds::MediatorToMediator(_, v) => {
-                v.is_log_scale()
+                Variable::V(v)
             }
-            EdgeEnds::MediatorToOutcome(_, y) => y.is_log_scale(),
+            EdgeEnds::MediatorToOutcome(_, y) => Variable::Y(y),
         };
-        let default_effect = if log_scale {
+        let default_effect = if is_by_ratio(destination) {
             SMALLEST_LOG_EFFECT
         } else {
             SMALLEST_PLAIN_EFFECT

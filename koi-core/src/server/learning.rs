@@ -10,6 +10,7 @@ use crate::store::{Change, Expect, StoreTx, TxKind};
 use crate::tick::Phase;
 use crate::time::UtcMicros;
 use crate::validation::EvidenceRow;
+use crate::validation::contrast::ContrastUpdate;
 
 /// What a phase of the tick produced. Empty for phases that only read.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -20,6 +21,8 @@ pub struct Learned {
     pub tokens_done: BTreeMap<JobId, u64>,
     /// S3: belief events.
     pub belief_events: Vec<BeliefEvent>,
+    /// S3: deployments and sums of contrasts.
+    pub contrasts: Option<Box<ContrastUpdate>>,
     /// S3: the slow loop's next state.
     pub slow: Option<SlowState>,
 }
@@ -83,6 +86,7 @@ impl ServerMachine {
         if !learned.belief_events.is_empty() {
             changes.push(Change::BeliefEvents(learned.belief_events));
         }
+        changes.extend(learned.contrasts.map(Change::Contrasts));
         changes.extend(learned.slow.map(|s| Change::Slow(Box::new(s))));
         changes
     }

@@ -12,6 +12,7 @@ use crate::host::{HostPrice, HostRecord};
 use crate::ids::{Epoch, HostId, JobId, PlanSeq, ReplicaId};
 use crate::slow_loop::SlowState;
 use crate::tick::TickRecord;
+use crate::validation::contrast::ContrastBook;
 
 /// Everything a decision is made from. Evidence, plans, audit lines and windows are history and
 /// live only in the database.
@@ -33,6 +34,9 @@ pub struct ServerState {
     pub beliefs: BTreeMap<BeliefKey, BeliefMove>,
     /// The slow loop.
     pub slow: SlowState,
+    /// Deployments and the sums of their contrasts. Documents carry the sums alone.
+    #[serde(serialize_with = "sums_alone", skip_deserializing)]
+    pub contrasts: ContrastBook,
     /// The price feed. A snapshot leaves it out: `priced` says what follows from it.
     #[serde(default)]
     pub prices: PriceBook,
@@ -58,6 +62,11 @@ impl BeliefMove {
     pub const fn from_seed(self, seed: Belief) -> Belief {
         seed.plus(self.alpha_micro, self.beta_micro)
     }
+}
+
+/// A document of the state carries what decisions read: the sums, not the lives behind them.
+fn sums_alone<S: serde::Serializer>(book: &ContrastBook, to: S) -> Result<S::Ok, S::Error> {
+    to.collect_seq(book.sums())
 }
 
 /// Why a transaction may not be applied. Nothing of it has happened.
@@ -96,6 +105,7 @@ enum Undo {
     Beliefs(Vec<(BeliefKey, Option<BeliefMove>)>),
     Slow(Box<SlowState>),
     Prices(Vec<(PriceKey, Option<Price>)>),
+    Contrasts(Box<ContrastBook>),
     Nothing,
 }
 
@@ -180,6 +190,12 @@ impl ServerState {
             Change::Plan(plan) => self.put_plan(plan)?,
             Change::BeliefEvents(events) => self.add_belief_events(events),
             Change::Slow(slow) => self.slow = (**slow).clone(),
+            Change::Contrasts(update) => self.contrasts.write(update).map_err(|id| {
+                TxRefusal::Conflict(format!(
+                    "deployment {} g{} r{} is not known and not described",
+                    id.job, id.generation, id.rank
+                ))
+            })?,
             Change::Prices(rows) => {
                 for row in rows {
                     self.prices.put(row.key.clone(), row.price.clone());
@@ -323,6 +339,7 @@ impl ServerState {
                     .collect(),
             ),
             Change::Slow(_) => Undo::Slow(Box::new(self.slow.clone())),
+            Change::Contrasts(_) => Undo::Contrasts(Box::new(self.contrasts.clone())),
             Change::Prices(rows) => Undo::Prices(
                 rows.iter()
                     .map(|r| (r.key.clone(), self.prices.price(&r.key).cloned()))
@@ -350,6 +367,7 @@ impl ServerState {
                     }
                 }
                 Undo::Slow(before) => self.slow = *before,
+                Undo::Contrasts(before) => self.contrasts = *before,
                 Undo::Prices(before) => {
                     for (key, price) in before {
                         match price {

@@ -1,19 +1,24 @@
 //! S2: observed against predicted, per rank, into evidence rows. Writes nothing, moves no belief.
 
+mod seen;
+
+use std::collections::BTreeMap;
+
 use super::observatory::{Observatory, RankKey, find_rank};
 use crate::catalog::Catalog;
 use crate::causal::{CausalModel, FeatureValues, applicable};
-use crate::ids::ReplicaId;
 use crate::job::{JobClass, Workload};
 use crate::ladder::{CommittedLadder, Rank};
-use crate::model::{MixerKind, ModelFacts};
-use crate::params::Params;
+use crate::params::{LearningContrast, Params};
 use crate::snapshot::Snapshot;
 use crate::store::JobRecord;
 use crate::surrogate::{Answer, Demand, Deployment, predict};
 use crate::telemetry::trajectory::TrajectoryPoint;
-use crate::validation::{EvidenceRow, RankValidationInput, Stamp, Statistics, validate_rank};
+use crate::validation::contrast::{CompareContext, compare, deployment};
+use crate::validation::icp::combined;
+use crate::validation::{EvidenceRow, Icp, RankValidationInput, Stamp, Statistics, validate_rank};
 use crate::variables::{Mediator, MediatorValues, OutcomeValues};
+use seen::{deployment_row, engine_of, in_flight, usd_per_hour_per_replica};
 
 /// What S2 judges with.
 #[derive(Clone, Copy)]
@@ -33,30 +38,77 @@ pub fn judge(
     ctx: JudgeContext<'_>,
 ) -> Vec<EvidenceRow> {
     let keys: Vec<RankKey> = observatory.keys().collect();
-    let mut rows = Vec::new();
+    let is_known = |key: &RankKey| {
+        find_rank(&snapshot.state, *key).is_some_and(|(job, _)| ladder_with(job, *key).is_some())
+    };
+    let taken: Vec<(RankKey, Vec<TrajectoryPoint>)> = keys
+        .into_iter()
+        .filter(is_known)
+        .filter_map(|key| Some((key, observatory.take_points(key)?)))
+        .collect();
     let mut statistics = std::mem::take(&mut observatory.statistics);
-    for key in keys {
-        let Some((job, rank)) = find_rank(&snapshot.state, key) else {
+    let rows = judge_points(snapshot, &taken, &mut statistics, ctx);
+    observatory.statistics = statistics;
+    rows
+}
+
+/// Judges ranks by points that closed since their last verdict; a rank that the snapshot does not
+/// know has no row. The statistics take this tick in.
+pub fn judge_points(
+    snapshot: &Snapshot,
+    taken: &[(RankKey, Vec<TrajectoryPoint>)],
+    statistics: &mut Statistics,
+    ctx: JudgeContext<'_>,
+) -> Vec<EvidenceRow> {
+    let mut rows = Vec::new();
+    for (key, points) in taken {
+        let Some((job, rank)) = find_rank(&snapshot.state, *key) else {
             continue;
         };
-        let Some(ladder) = ladder_with(job, key) else {
-            continue;
-        };
-        let Some(points) = observatory.take_points(key) else {
+        let Some(ladder) = ladder_with(job, *key) else {
             continue;
         };
         rows.push(judge_rank(
             snapshot,
             ctx,
-            key,
+            *key,
             (job, ladder, rank),
-            (&points, &mut statistics),
+            (points, &mut *statistics),
         ));
     }
     // The seed is the tick: a tick that is judged again calibrates alike.
     statistics.step(snapshot.tick, ctx.params, snapshot.tick.0.unsigned_abs());
-    observatory.statistics = statistics;
+    let of_residuals = statistics.residuals_by_edge(ctx.model, ctx.params);
+    if ctx.params.learning_contrast == LearningContrast::On {
+        let context = CompareContext {
+            catalog: ctx.catalog,
+            model: ctx.model,
+            params: ctx.params,
+            residual_invariance: &of_residuals,
+        };
+        compare(&snapshot.state.contrasts, &mut rows, context);
+    } else {
+        put_invariance(&mut rows, &of_residuals, ctx);
+    }
     rows
+}
+
+/// Without contrasts leg (a) decides alone.
+fn put_invariance(
+    rows: &mut [EvidenceRow],
+    of_residuals: &BTreeMap<String, Icp>,
+    ctx: JudgeContext<'_>,
+) {
+    for verdict in rows.iter_mut().flat_map(|r| &mut r.mechanisms) {
+        let edges = ctx.model.mechanism(&verdict.id).map(|m| &m.edges);
+        for edge in edges.into_iter().flatten() {
+            let leg = of_residuals.get(edge).copied().unwrap_or(Icp::Undecided);
+            let icp = combined(ctx.params.invariance_rule, leg, None);
+            if icp != Icp::Undecided {
+                verdict.icp.insert(edge.clone(), icp);
+            }
+        }
+    }
 }
 
 fn ladder_with(job: &JobRecord, key: RankKey) -> Option<&CommittedLadder> {
@@ -102,27 +154,15 @@ fn judge_rank(
         model_class: job.spec.model.facts.class(),
         calibration: &statistics.calibration,
     };
-    let row = validate_rank(&input, ctx.model, ctx.params);
+    let mut row = validate_rank(&input, ctx.model, ctx.params);
     let engine = engine_of(snapshot, key, job);
     statistics
         .residuals
         .observe(&input, &row, &engine, ctx.params);
+    if ctx.params.learning_contrast == LearningContrast::On {
+        row.deployment = Some(deployment_row(snapshot, key, (job, rank), points));
+    }
     row
-}
-
-/// The engine that serves the rank, with the version installed where its first replica runs.
-fn engine_of(snapshot: &Snapshot, key: RankKey, job: &JobRecord) -> String {
-    let state = &snapshot.state;
-    let is_of_rank = |id: &ReplicaId| (id.generation, id.rank) == (key.generation, key.rank);
-    let replica = state
-        .replicas
-        .values()
-        .find(|r| r.job == key.job && is_of_rank(&r.id));
-    let version = replica
-        .and_then(|r| state.hosts.get(&r.host))
-        .and_then(|h| h.facts.engines.iter().find(|e| e.engine == job.spec.engine))
-        .map_or("unknown", |e| e.version.as_str());
-    format!("{} {version}", job.spec.engine.name())
 }
 
 /// The surrogate's answer for the rank at the workload that the point showed. Absent where it has
@@ -145,13 +185,7 @@ fn predicted_at(
         .observation
         .throughput_per_replica_tokens_per_sec
         .unwrap_or(0.0);
-    let usd_per_hour = snapshot
-        .state
-        .hosts
-        .values()
-        .find(|h| h.facts.environment == rank.environment)
-        .and_then(|h| snapshot.state.gpu_usd_per_hour(h))
-        .map(|usd| usd * f64::from(shape.gpus()));
+    let usd_per_hour = usd_per_hour_per_replica(snapshot, rank);
     let deployment = Deployment {
         model: &job.spec.model.facts,
         gpu,
@@ -176,13 +210,6 @@ fn predicted_at(
     }
 }
 
-/// Requests kept in flight at one replica, as seen.
-fn in_flight(v: &MediatorValues) -> Option<u32> {
-    let running = v.get(Mediator::RunningRequests)?;
-    let waiting = v.get(Mediator::QueueDepth).unwrap_or(0.0);
-    Some((running + waiting).round().clamp(1.0, 4096.0) as u32)
-}
-
 /// The declared workload with the lengths that were seen; the shape around the mean is kept.
 fn workload_at(declared: &Workload, seen: &MediatorValues) -> Workload {
     let mut workload = declared.clone();
@@ -191,11 +218,7 @@ fn workload_at(declared: &Workload, seen: &MediatorValues) -> Workload {
         (&mut workload.osl, Mediator::OutputLengthObserved),
     ] {
         if let Some(mean) = seen.get(mediator).filter(|m| *m >= 1.0) {
-            let scale = mean / stats.mean.max(1e-9);
-            stats.mean = mean;
-            stats.p50 *= scale;
-            stats.p95 *= scale;
-            stats.p99 *= scale;
+            stats.scale_to_mean(mean);
         }
     }
     workload
@@ -204,39 +227,9 @@ fn workload_at(declared: &Workload, seen: &MediatorValues) -> Workload {
 /// What scopes compare: the configuration, the model and the workload by catalog id.
 #[must_use]
 pub fn features(job: &JobRecord, rank: &Rank) -> FeatureValues {
-    let model = &job.spec.model.facts;
-    let workload = &job.spec.workload;
-    let mut values = FeatureValues::of_class(job.spec.class);
-    for (id, value) in rank.configuration.iter() {
-        values.insert(id, value.into());
-    }
-    values
-        .with_number("num_hidden_layers", f64::from(model.layers))
-        .with_number("hidden_size", f64::from(model.hidden))
-        .with_number("num_attn_heads", f64::from(model.heads))
-        .with_number("num_kv_heads", f64::from(model.kv_heads))
-        .with_number("model_params_b", model.params_total as f64 / 1e9)
-        .with_flag("is_moe", model.moe.is_some())
-        .with_flag("is_multimodal", model.has_other_parts())
-        .with_flag(
-            "has_recurrent_layers",
-            model.kinds.iter().any(|k| k.state_bytes > 0),
-        )
-        .with_number("sliding_window_tokens", window_tokens(model))
-        .with_number("isl_token_avg", workload.isl.mean)
-        .with_number("osl_token_avg", workload.osl.mean)
-        .with_number("request_arrival_rate", workload.arrival_rate_rps)
-        .with_number("shared_prefix_length_avg", workload.shared_prefix_tokens)
-        .with_number(
-            "workload_prefix_concentration",
-            workload.prefix_concentration,
-        )
-        .with_text("gpu_type", &rank.environment.gpu_type)
-        .with_text("market", rank.environment.market.name())
-}
-
-/// The widest sliding window of the model's layers; 0 where none has one.
-fn window_tokens(model: &ModelFacts) -> f64 {
-    let sliding = model.kinds.iter().filter(|k| k.mixer == MixerKind::Sliding);
-    f64::from(sliding.filter_map(|k| k.window).max().unwrap_or(0))
+    deployment::features(
+        (job.spec.class, &job.spec.workload),
+        &job.spec.model.facts,
+        (&rank.environment, &rank.configuration),
+    )
 }

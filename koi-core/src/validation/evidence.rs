@@ -3,10 +3,12 @@
 //! Observation is scoped to the rank, verdicts to the mechanism. White paper V1, Tick Algorithm
 //! S2; spec §8.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
+use super::contrast::book::ContrastRow;
+use super::contrast::deployment::{DeploymentId, DeploymentRow};
 use super::cusum::Verdict;
 use super::detector::{judge, verdict_in_bundle};
 use super::icp::Icp;
@@ -30,7 +32,7 @@ mod tests;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Exercise {
-    /// Contrasts are not built: the paper's rule, every row counts in full.
+    /// Contrasts are off: the paper's rule, every row counts in full.
     NotComputed,
     /// The deployment has a contrast on one of the mechanism's edges.
     Exercised,
@@ -93,9 +95,13 @@ pub struct MechanismVerdict {
     pub icp: BTreeMap<String, Icp>,
     /// Whether the row put the mechanism to the test.
     pub exercise: Exercise,
+    /// Edges whose claim the contrasts of the row's environment contradict.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub contradicted: BTreeSet<String>,
 }
 
-/// The evidence of one rank in one tick; its identity is (tick, job, rank).
+/// The evidence of one rank in one tick; its identity is (tick, job, rank, generation), for
+/// during a canary two generations of a rank are judged side by side.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct EvidenceRow {
     /// When it was judged.
@@ -120,9 +126,25 @@ pub struct EvidenceRow {
     pub variables: BTreeMap<String, VariableVerdict>,
     /// Verdict on each applicable mechanism.
     pub mechanisms: Vec<MechanismVerdict>,
+    /// What the deployment is and under which load it was seen; absent where contrasts are off.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deployment: Option<DeploymentRow>,
+    /// Contrasts that are new or were revised, in the order of edge and scope.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub contrasts: Vec<ContrastRow>,
 }
 
 impl EvidenceRow {
+    /// The deployment that it is about.
+    #[must_use]
+    pub const fn deployment_id(&self) -> DeploymentId {
+        DeploymentId {
+            job: self.job,
+            generation: self.generation,
+            rank: self.rank,
+        }
+    }
+
     /// The mechanism that the plan committed for this rank.
     #[must_use]
     pub fn committed_mechanism(&self) -> Option<&str> {
@@ -217,6 +239,8 @@ pub fn validate_rank(
         inside_band,
         variables,
         mechanisms,
+        deployment: None,
+        contrasts: Vec::new(),
     }
 }
 
@@ -245,6 +269,7 @@ fn mechanism_verdict(
         y_verdicts,
         icp: BTreeMap::new(),
         exercise: Exercise::NotComputed,
+        contradicted: BTreeSet::new(),
     }
 }
 

@@ -23,6 +23,15 @@ impl Quadrant {
     /// All four in order.
     pub const ALL: [Self; 4] = [Self::Q1, Self::Q2, Self::Q3, Self::Q4];
 
+    /// The same with the mediators' verdict turned to diverged, which a contradicted edge does.
+    #[must_use]
+    pub const fn with_mediators_diverged(self) -> Self {
+        match self {
+            Self::Q1 | Self::Q3 => Self::Q3,
+            Self::Q2 | Self::Q4 => Self::Q4,
+        }
+    }
+
     /// The quadrant of two bundle verdicts.
     #[must_use]
     pub const fn of(mediators: Verdict, outcomes: Verdict) -> Self {

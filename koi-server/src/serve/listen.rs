@@ -12,6 +12,7 @@ use crate::agents::session::{AgentsApi, Rhythm};
 use crate::agents::telemetry::Ingest;
 use crate::api::admin::AdminApi;
 use crate::api::beliefs::BeliefsApi;
+use crate::api::contrasts::ContrastsApi;
 use crate::api::fleet::FleetApi;
 use crate::api::jobs::JobsApi;
 use crate::api::performance::PerformanceApi;
@@ -121,6 +122,11 @@ fn decisions(parts: &Parts) -> tonic::service::Routes {
         tokens: tokens.clone(),
         world: world.clone(),
     };
+    let contrasts = ContrastsApi {
+        core: core.clone(),
+        tokens: tokens.clone(),
+        world: world.clone(),
+    };
     tonic::service::Routes::new(
         v1::jobs_server::JobsServer::new(jobs_api(parts))
             .max_decoding_message_size(MAX_MESSAGE_BYTES),
@@ -134,6 +140,10 @@ fn decisions(parts: &Parts) -> tonic::service::Routes {
     )
     .add_service(
         v1::ticks_server::TicksServer::new(tick_api).max_decoding_message_size(MAX_MESSAGE_BYTES),
+    )
+    .add_service(
+        v1::contrasts_server::ContrastsServer::new(contrasts)
+            .max_decoding_message_size(MAX_MESSAGE_BYTES),
     )
     .add_service(
         v1::beliefs_server::BeliefsServer::new(beliefs)

@@ -10,7 +10,8 @@ use koi_core::tick::{Phase, TickRecord};
 
 use super::head::Head;
 use super::{
-    StoreError, audit, belief, evidence, host, job, plan, price, replica, request, state, tick,
+    StoreError, audit, belief, contrast, evidence, host, job, plan, price, replica, request, state,
+    tick,
 };
 
 /// What the changes of a transaction share.
@@ -130,6 +131,7 @@ async fn apply_change(
         Change::Plan(record) => plan::plan_put(db, record, context.head).await,
         Change::Evidence(rows) => evidence::evidence_insert(db, rows).await,
         Change::BeliefEvents(events) => belief::belief_events_insert(db, events).await,
+        Change::Contrasts(update) => contrast::contrasts_put(db, update).await,
         Change::Slow(slow) => state::slow_state_put(db, slow).await,
         Change::Prices(rows) => price::prices_put(db, rows, context.tx.at).await,
         Change::Request(record) => request::request_insert(db, record, context.tx.at).await,

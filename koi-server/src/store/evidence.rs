@@ -23,7 +23,7 @@ pub(super) async fn evidence_insert(
                SELECT tick_id, job_id, rank, generation, doc::json
                FROM unnest($1::bigint[], $2::uuid[], $3::bigint[], $4::bigint[], $5::text[])
                     AS t (tick_id, job_id, rank, generation, doc)
-               ON CONFLICT DO NOTHING RETURNING tick_id, job_id, rank";
+               ON CONFLICT DO NOTHING RETURNING tick_id, job_id, rank, generation";
     let inserted = sqlx::query(sql)
         .bind(rows.iter().map(|r| r.tick.0).collect::<Vec<_>>())
         .bind(rows.iter().map(|r| r.job.0).collect::<Vec<_>>())
@@ -38,13 +38,19 @@ pub(super) async fn evidence_insert(
         .await?;
     let mut new = BTreeSet::new();
     for row in &inserted {
-        let id: (i64, uuid::Uuid, i64) = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
+        let id: (i64, uuid::Uuid, i64, i64) = (
+            row.try_get(0)?,
+            row.try_get(1)?,
+            row.try_get(2)?,
+            row.try_get(3)?,
+        );
         new.insert(id);
     }
     let mut decided: BTreeMap<&str, i64> = BTreeMap::new();
     for row in rows {
         // Of two rows of one identity in one call the first is the one that was inserted.
-        if new.remove(&(row.tick.0, row.job.0, i64::from(row.rank))) {
+        let (rank, generation) = (i64::from(row.rank), i64::from(row.generation.0));
+        if new.remove(&(row.tick.0, row.job.0, rank, generation)) {
             for verdict in row.mechanisms.iter().filter(|m| m.quadrant.is_some()) {
                 *decided.entry(&verdict.id).or_default() += 1;
             }
@@ -79,7 +85,7 @@ impl Store {
     /// [`StoreError`].
     pub async fn evidence_of_tick(&self, tick: TickId) -> Result<Vec<EvidenceRow>, StoreError> {
         let sql = "SELECT tick_id, job_id, doc::text AS doc FROM evidence
-                   WHERE tick_id = $1 ORDER BY job_id, rank";
+                   WHERE tick_id = $1 ORDER BY job_id, rank, generation";
         let rows = sqlx::query(sql)
             .bind(tick.0)
             .fetch_all(&self.shared)
@@ -97,7 +103,7 @@ impl Store {
         limit: u32,
     ) -> Result<Vec<EvidenceRow>, StoreError> {
         let sql = "SELECT tick_id, job_id, doc::text AS doc FROM evidence
-                   WHERE job_id = $1 ORDER BY tick_id DESC, rank LIMIT $2";
+                   WHERE job_id = $1 ORDER BY tick_id DESC, rank, generation LIMIT $2";
         let query = sqlx::query(sql)
             .bind(job.0)
             .bind(i64::from(limit.min(MAX_PAGE)));
@@ -115,7 +121,7 @@ impl Store {
     /// [`StoreError`].
     pub async fn evidence_newest(&self, limit: i64) -> Result<Vec<EvidenceRow>, StoreError> {
         let sql = "SELECT tick_id, job_id, doc::text AS doc FROM evidence
-                   ORDER BY tick_id DESC, job_id, rank LIMIT $1";
+                   ORDER BY tick_id DESC, job_id, rank, generation LIMIT $1";
         let rows = sqlx::query(sql).bind(limit).fetch_all(&self.shared).await?;
         rows.iter().rev().map(evidence_of).collect()
     }
@@ -130,7 +136,7 @@ impl Store {
         to: TickId,
     ) -> Result<Vec<EvidenceRow>, StoreError> {
         let sql = "SELECT tick_id, job_id, doc::text AS doc FROM evidence
-                   WHERE tick_id >= $1 AND tick_id < $2 ORDER BY tick_id, job_id, rank";
+                   WHERE tick_id >= $1 AND tick_id < $2 ORDER BY tick_id, job_id, rank, generation";
         let rows = sqlx::query(sql)
             .bind(from.0)
             .bind(to.0)

@@ -8,7 +8,7 @@ use sqlx::{PgConnection, Row};
 use koi_core::store::{BeliefMove, ServerState};
 
 use super::head::head_read;
-use super::{Store, StoreError, document, price, tick};
+use super::{Store, StoreError, contrast, document, price, tick};
 use koi_core::slow_loop::SlowState;
 
 /// A row that this build cannot read; the rest of the state stands without it.
@@ -76,6 +76,7 @@ impl Store {
         let replicas = documents(&mut db, ("replica", sql), &mut quarantined).await?;
         state.replicas = by(replicas, |r: &koi_core::store::ReplicaRecord| r.id.clone());
         state.beliefs = beliefs(&mut db, &mut quarantined).await?;
+        state.contrasts = contrast::contrasts_load(&mut db, &mut quarantined).await?;
         state.prices = price::prices_load(&mut db, &mut quarantined).await?;
         if let Some(slow) = slow_state(&mut db).await? {
             state.slow = slow;

@@ -327,6 +327,8 @@ pub(crate) fn evidence(tick: i64, job: JobId, rank: u32, points: u32) -> Evidenc
         inside_band: BTreeMap::from([(Outcome::ALL[2], true)]),
         variables: BTreeMap::new(),
         mechanisms: Vec::new(),
+        deployment: None,
+        contrasts: Vec::new(),
     }
 }
 
@@ -340,6 +342,7 @@ pub(crate) fn deciding(tick: i64, job: JobId, rank: u32, mechanisms: &[&str]) ->
         quadrant,
         icp: BTreeMap::new(),
         exercise: Exercise::NotComputed,
+        contradicted: BTreeSet::new(),
     };
     let decided = mechanisms.iter().map(|id| verdict(id, Some(Quadrant::Q1)));
     EvidenceRow {

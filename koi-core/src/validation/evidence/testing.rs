@@ -1,6 +1,6 @@
 //! Evidence rows for tests of what reads them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{EvidenceRow, Exercise, MechanismVerdict};
 use crate::ids::{Generation, JobId, TickId};
@@ -21,6 +21,7 @@ pub(crate) fn verdict(
         quadrant,
         icp: BTreeMap::new(),
         exercise,
+        contradicted: BTreeSet::new(),
     }
 }
 
@@ -46,5 +47,7 @@ pub(crate) fn row(tick: i64, mechanisms: Vec<MechanismVerdict>) -> EvidenceRow {
         inside_band: BTreeMap::new(),
         variables: BTreeMap::new(),
         mechanisms,
+        deployment: None,
+        contrasts: Vec::new(),
     }
 }

@@ -13,6 +13,7 @@ use koi_core::server::{Command, Learned, PlanToCommit, Reply};
 use koi_core::slow_loop::update::{SlowUpdateInput, slow_update};
 use koi_core::tick::judge::{JudgeContext, judge};
 use koi_core::tick::{Phase, PhaseEvent};
+use koi_core::validation::contrast::fold_tick;
 
 use super::{Failed, Run, lock};
 
@@ -124,7 +125,11 @@ impl Run {
             moved.beta_micro += change.beta_micro;
         }
         self.snapshot.state.slow = update.state.clone();
+        let before = &self.snapshot.state.contrasts;
+        let (after, contrasts) = fold_tick(before, self.id(), &self.evidence);
+        self.snapshot.state.contrasts = after;
         let learned = Learned {
+            contrasts: (!contrasts.is_empty()).then(|| Box::new(contrasts)),
             belief_events: update.events,
             slow: Some(update.state),
             ..Learned::default()

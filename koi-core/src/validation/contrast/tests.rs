@@ -1,0 +1,95 @@
+//! A small world in which a true, an absent, a wrong-signed and a one-environment edge are told
+//! apart, through the same book, contrasts and sums as in the product.
+//!
+//! Truth: what the surrogate says, bent by errors of its own: a shift per place and job, and other
+//! strengths of two settings than it believes. One setting works in one place alone, which the
+//! surrogate does not know.
+
+mod replay;
+mod world;
+
+use super::*;
+use world::{ENVIRONMENTS, World, claims};
+
+/// Confidence in a mechanism after a run.
+fn confidence(world: &World, mechanism: &str) -> f64 {
+    world.belief(mechanism).mean()
+}
+
+#[test]
+fn true_and_false_mechanisms_part_within_two_hundred_ticks() {
+    let mut world = World::new(1, true);
+    world.run(200);
+    let all = claims().map(|id| (id, confidence(&world, id)));
+    let c = |id: &str| confidence(&world, id);
+    assert!(c("M_true") >= 0.9, "{all:?}");
+    assert!(c("M_absent") <= 0.2, "{all:?}");
+    assert!(c("M_wrong_sign") <= 0.2, "{all:?}");
+    assert!(c("M_one_environment") <= 0.35, "{all:?}");
+}
+
+#[test]
+fn without_contrasts_they_all_look_alike() {
+    let mut world = World::new(1, false);
+    world.run(60);
+    for id in claims() {
+        assert!(confidence(&world, id) > 0.9, "{id}");
+    }
+}
+
+#[test]
+fn the_effect_of_one_place_is_seen_there_and_refuted_elsewhere() {
+    let mut world = World::new(2, true);
+    world.run(200);
+    let book = &world.book;
+    let errors = errors::ChangeErrors::of(book);
+    let edge = world
+        .model
+        .edge("api_server_count->running_requests")
+        .unwrap();
+    let verdicts: Vec<(String, EdgeVerdict)> = book
+        .sums_by_environment(&edge.id, "Any;Any")
+        .map(|(e, sums)| {
+            (
+                e.to_owned(),
+                judgement::edge_judgement(edge, sums, &errors)
+                    .unwrap()
+                    .verdict,
+            )
+        })
+        .collect();
+    assert!(verdicts.len() >= 4, "{verdicts:?}");
+    for (environment, verdict) in &verdicts {
+        if environment == ENVIRONMENTS[world::SPECIAL] {
+            assert_eq!(*verdict, EdgeVerdict::Exercised);
+        }
+    }
+    let refuted = verdicts.iter().filter(|v| v.1 == EdgeVerdict::Contradicted);
+    assert!(refuted.count() >= 3, "{verdicts:?}");
+    let icp = judgement::effect_leg(edge, "Any;Any", book, &errors);
+    assert_eq!(icp, crate::validation::Icp::Reject);
+}
+
+#[test]
+fn a_pair_of_deployments_counts_once_however_long_both_live() {
+    let mut world = World::new(3, true);
+    world.run(40);
+    let pairs: usize = world.book.deployments().map(|d| d.contrasts.len()).sum();
+    let counted: u32 = world.book.sums().map(|(_, s)| s.n()).sum();
+    assert!(pairs > 20, "{pairs}");
+    assert!(counted as usize >= pairs);
+    // Nothing left the book in so few ticks, so the sums are exactly its contrasts.
+    assert_eq!(counted as usize, pairs);
+}
+
+#[test]
+fn rows_that_were_counted_change_nothing_when_they_come_again() {
+    let mut world = World::new(4, true);
+    world.run(30);
+    let newest = world.rows.last().unwrap()[0].tick;
+    for rows in &world.rows {
+        let (again, _) = fold_tick(&world.book, newest, rows);
+        let late = rows[0].tick < newest;
+        assert!(!late || again == world.book, "tick {}", rows[0].tick);
+    }
+}
