@@ -21,26 +21,6 @@ use crate::validation::residual::Variable;
 #[cfg(test)]
 mod tests;
 
-/// What the meta step keeps between ticks.
-#[derive(Debug, Clone, Default)]
-pub struct Meta {
-    /// Residuals of the newest rows.
-    pub blocks: ResidualBlocks,
-    /// What was made of them last.
-    pub calibration: Calibration,
-}
-
-impl Meta {
-    /// Re-estimates when the tick is due; true when it did.
-    pub fn step(&mut self, tick: TickId, params: &Params, seed: u64) -> bool {
-        let due = is_due(tick, params);
-        if due {
-            self.calibration = recalibrate(&self.blocks, &self.calibration, params, seed);
-        }
-        due
-    }
-}
-
 /// True on the ticks at which the meta step runs.
 #[must_use]
 pub fn is_due(tick: TickId, params: &Params) -> bool {

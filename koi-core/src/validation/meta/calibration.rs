@@ -51,7 +51,6 @@ pub struct DetectableShift {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct VariableCalibration {
     /// The variable.
-    #[serde(serialize_with = "as_name", deserialize_with = "from_name")]
     pub variable: Variable,
     /// The class of models.
     pub model_class: ModelClass,
@@ -206,18 +205,4 @@ impl<'de> Deserialize<'de> for Calibration {
         }
         Ok(calibration)
     }
-}
-
-#[expect(
-    clippy::trivially_copy_pass_by_ref,
-    reason = "serde hands the field by reference"
-)]
-fn as_name<S: Serializer>(variable: &Variable, to: S) -> Result<S::Ok, S::Error> {
-    to.serialize_str(variable.name())
-}
-
-fn from_name<'de, D: Deserializer<'de>>(from: D) -> Result<Variable, D::Error> {
-    let name = String::deserialize(from)?;
-    Variable::from_name(&name)
-        .ok_or_else(|| serde::de::Error::custom(format!("unknown variable {name:?}")))
 }
