@@ -191,12 +191,41 @@ impl World {
     }
 
     pub(super) fn run(&mut self, ticks: i64) {
-        for tick in 0..ticks {
+        let from = self.rows.len() as i64;
+        for tick in from..from + ticks {
             if tick > 0 {
                 self.swap(if tick < 60 { 10 } else { 2 });
             }
             self.tick(TickId(tick));
         }
+    }
+
+    /// Slopes and verdicts of every edge and place, and what is believed.
+    pub(super) fn report(&self) -> String {
+        let errors = errors::ChangeErrors::of(&self.book);
+        let mut text = format!("after {} ticks", self.rows.len());
+        for id in claims() {
+            text += &format!("\n  {id}: {:.3}", self.belief(id).mean());
+        }
+        for (key, sums) in self.book.sums() {
+            let Some(edge) = self.model.edge(&key.edge) else {
+                continue;
+            };
+            let Some(judged) = judgement::edge_judgement(edge, sums, &errors) else {
+                continue;
+            };
+            let claim = errors.claim(edge, sums).unwrap();
+            text += &format!(
+                "\n  {} in {}: n {} {:?} {:?} s0 {:.3}",
+                key.edge,
+                key.environment,
+                judged.n,
+                judged.effect.map(|e| (e.slope, e.standard_error)),
+                judged.verdict,
+                claim.surrogate_error
+            );
+        }
+        text
     }
 
     /// Some jobs get other values of one to four knobs, and some another place.
