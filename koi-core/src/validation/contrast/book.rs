@@ -49,10 +49,6 @@ pub struct ContrastRow {
     pub z_variance: f64,
 }
 
-#[expect(
-    clippy::trivially_copy_pass_by_ref,
-    reason = "serde passes a reference"
-)]
 fn is_zero(x: &f64) -> bool {
     *x == 0.0
 }

@@ -21,11 +21,13 @@ use crate::validation::residual::Variable;
 use crate::validation::{Quadrant, UpdateTable};
 use crate::variables::{Mediator, MediatorValues, Outcome};
 
-pub(super) const ENVIRONMENTS: [&str; 4] = [
+pub(super) const ENVIRONMENTS: [&str; 6] = [
     "reserved/aws/us-east-1/a/H100",
     "spot/aws/us-east-1/b/H100",
     "on_demand/gcp/us-central1/a/H100",
     "reserved/lab/eu/hall/H100",
+    "spot/gcp/us-central1/b/H100",
+    "on_demand/aws/eu-west-1/a/H100",
 ];
 /// The place where `api_server_count` works.
 pub(super) const SPECIAL: usize = 2;
@@ -49,7 +51,7 @@ prior = "PLAUSIBLE"
 doc = "The cap on the batch binds."
 [[edge]]
 from = "swap_space_gib"
-to = "running_requests"
+to = "kv_cache_util"
 sign = "+"
 prior = "PLAUSIBLE"
 doc = "Nothing of the kind."
@@ -64,6 +66,7 @@ from = "api_server_count"
 to = "running_requests"
 sign = "+"
 prior = "PLAUSIBLE"
+smallest_effect = 0.15
 doc = "In one place alone."
 [[edge]]
 from = "running_requests"
@@ -87,13 +90,13 @@ pub(super) fn claims() -> [&'static str; 4] {
 fn mechanisms() -> String {
     let edge = [
         "max_num_seqs->running_requests",
-        "swap_space_gib->running_requests",
+        "swap_space_gib->kv_cache_util",
         "gpu_memory_utilization->kv_cache_util",
         "api_server_count->running_requests",
     ];
     let through = [
         "running_requests",
-        "running_requests",
+        "kv_cache_util",
         "kv_cache_util",
         "running_requests",
     ];
@@ -125,7 +128,7 @@ pub(super) struct World {
     pub(super) events: Vec<BeliefEvent>,
     jobs: Vec<Job>,
     rng: Rng,
-    shifts: [f64; 4],
+    shifts: [f64; 6],
     facts: ModelFacts,
     is_on: bool,
 }
