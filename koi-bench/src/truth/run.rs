@@ -49,6 +49,8 @@ pub(super) struct Outcome {
     pub(super) n_fit_differs: usize,
     /// Load levels at which nothing finished.
     pub(super) n_unmeasured: usize,
+    /// Capacities that were the rate of arrivals in part; they say nothing about either model.
+    pub(super) n_starved: usize,
 }
 
 /// Runs every configuration of every job.
@@ -92,6 +94,7 @@ impl Outcome {
         self.n_unfit += other.n_unfit;
         self.n_fit_differs += other.n_fit_differs;
         self.n_unmeasured += other.n_unmeasured;
+        self.n_starved += other.n_starved;
         self.samples.extend(other.samples);
     }
 }
@@ -152,12 +155,16 @@ fn at_capacity<'a, 'm>(
         outcome.n_unmeasured += 1;
         return Ok(None);
     };
-    outcome.samples.push(scenario.sample(
-        (index, 0),
-        Quantity::Throughput,
-        Some(prediction.max_tokens_per_sec),
-        capacity.tokens_per_second,
-    ));
+    if capacity.was_starved {
+        outcome.n_starved += 1;
+    } else {
+        outcome.samples.push(scenario.sample(
+            (index, 0),
+            Quantity::Throughput,
+            Some(prediction.max_tokens_per_sec),
+            capacity.tokens_per_second,
+        ));
+    }
     Ok(Some(Runs {
         scenario,
         engine,

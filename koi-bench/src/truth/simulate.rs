@@ -34,6 +34,8 @@ pub(super) struct Full {
     pub(super) tokens_per_second: f64,
     /// Mean number of sequences in a step.
     pub(super) sequences: f64,
+    /// Nothing waited in some step: what arrived, not the engine, may have set the figure.
+    pub(super) was_starved: bool,
 }
 
 /// Runs an engine on requests that arrive by themselves, and looks at it from the end of the warm-up
@@ -91,6 +93,7 @@ pub(super) fn saturated(
     let outstanding = 2 * config.max_num_seqs as usize;
     let (mut next, mut finished, mut now) = (0, 0, UtcMicros(0));
     let (mut tokens, mut steps, mut sequences) = (0_u64, 0_u64, 0_u64);
+    let mut was_starved = false;
     let mut start: Option<UtcMicros> = None;
     while next < planned.len() {
         while engine.n_unfinished() < outstanding && next < planned.len() {
@@ -102,11 +105,14 @@ pub(super) fn saturated(
             break;
         };
         now = step.ends;
+        let in_step = step.load.decode_seqs + step.load.prefill_seqs;
+        let nothing_waits = engine.n_unfinished() <= in_step as usize;
         let events = engine.finish_step(now);
         finished += events.iter().filter(|e| e.finish.is_some()).count();
         if start.is_some() {
             tokens += events.len() as u64;
-            sequences += u64::from(step.load.decode_seqs + step.load.prefill_seqs);
+            sequences += u64::from(in_step);
+            was_starved |= nothing_waits;
             steps += 1;
         } else if finished >= warm {
             start = Some(now);
@@ -116,6 +122,7 @@ pub(super) fn saturated(
     Ok((seconds > 0.0).then(|| Full {
         tokens_per_second: tokens as f64 / seconds,
         sequences: sequences as f64 / steps as f64,
+        was_starved,
     }))
 }
 

@@ -21,6 +21,7 @@ fn truth(gpu_type: &str, model: &SimModel, tensor: u32, pipeline: u32) -> Truth 
         host: 1.0,
     };
     truth.kernels = KernelLuck::even();
+    truth.luck = ArchitectureLuck::even();
     truth
 }
 
