@@ -84,6 +84,7 @@ pub(crate) fn run(args: &SurrogateArgs, _global: &Global) -> anyhow::Result<Repo
         report.notes.push(format!("without one {}:", by.name()));
         report.notes.push(table.text());
         report.notes.push(spread::table(&points, &held).text());
+        report.notes.push(spread::ranks(&points, &held).text());
         report.bounds.extend(bounds);
     }
     Ok(report)

@@ -8,6 +8,8 @@
 //! were drawn.
 
 mod run;
+#[cfg(test)]
+mod samples;
 pub(crate) mod scenario;
 mod simulate;
 

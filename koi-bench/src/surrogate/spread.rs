@@ -2,9 +2,10 @@
 //!
 //! Every row's left-out error (ln measured − ln predicted, uncorrected) belongs to a group of one model
 //! and one GPU type. What separates the groups of one GPU type is the luck of an architecture with it;
-//! the simulated truth draws its own from this spread. Not a judgement: nothing here has a goal.
+//! the simulated truth draws its own from this spread. Beside it stands how well the same answers rank
+//! everything measured on one GPU type. Not a judgement: nothing here has a goal.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use koi_core::surrogate::residual::Quantity;
 
@@ -13,9 +14,12 @@ use super::cv::Held;
 use super::score::is_served;
 use super::table::Point;
 use crate::report::{Table, number};
+use crate::statistics::spearman;
 
 /// Fewer rows than this are no group.
 const MIN_ROWS: usize = 3;
+/// Fewer rows than this are no ranking.
+const MIN_POOL: usize = 20;
 /// A first token among so few requests waits for little but its own prompt.
 const FEW_IN_FLIGHT: f64 = 8.0;
 
@@ -82,6 +86,59 @@ pub(super) fn table(points: &[Point], held: &[Held]) -> Table {
     table
 }
 
+/// Rank correlation of left-out analytic answers with what was measured, all models of a GPU type pooled.
+pub(super) fn ranks(points: &[Point], held: &[Held]) -> Table {
+    let lines: [(&str, Quantity, Select); 3] = [
+        (
+            "throughput, vLLM, TensorRT-LLM, SGLang",
+            Quantity::Throughput,
+            is_of_a_main_engine,
+        ),
+        ("mean TPOT, served", Quantity::Tpot, is_served),
+        ("mean TTFT, served", Quantity::Ttft, is_served),
+    ];
+    let mut table = Table::new(&[
+        "POOLED BY GPU TYPE, ANALYTIC",
+        "GPU",
+        "ROWS",
+        "MODELS",
+        "SPEARMAN",
+    ]);
+    for (name, quantity, is_of) in lines {
+        for (gpu, pool) in pools(points, held, quantity, is_of) {
+            let models: BTreeSet<&str> = pool.iter().map(|(model, ..)| *model).collect();
+            if pool.len() < MIN_POOL || models.len() < 2 {
+                continue;
+            }
+            let pairs: Vec<(f64, f64)> =
+                pool.iter().map(|(_, said, seen)| (*said, *seen)).collect();
+            table.row([
+                name.to_owned(),
+                gpu.to_owned(),
+                pairs.len().to_string(),
+                models.len().to_string(),
+                number(spearman(&pairs), 3),
+            ]);
+        }
+    }
+    table
+}
+
+/// Model, answer and what was measured, by GPU type.
+type Pools<'a> = BTreeMap<&'a str, Vec<(&'a str, f64, f64)>>;
+
+fn pools<'a>(points: &'a [Point], held: &[Held], quantity: Quantity, is_of: Select) -> Pools<'a> {
+    let mut pools = Pools::new();
+    for (point, held) in points.iter().zip(held).filter(|(p, _)| is_of(p)) {
+        let seen = measured(&point.measured, quantity);
+        if let (Some(seen), Some(said)) = (seen, held.analytic[quantity.index()]) {
+            let pool = pools.entry(point.gpu_key.as_str()).or_default();
+            pool.push((point.model_key.as_str(), said, seen));
+        }
+    }
+    pools
+}
+
 fn is_hardly_loaded(point: &Point) -> bool {
     let in_flight = point.row.load;
     is_served(point) && in_flight.is_some_and(|n| n <= FEW_IN_FLIGHT)
@@ -98,10 +155,9 @@ type Groups<'a> = BTreeMap<(&'a str, &'a str), Vec<f64>>;
 
 fn errors<'a>(points: &'a [Point], held: &[Held], quantity: Quantity, is_of: Select) -> Groups<'a> {
     let mut groups = Groups::new();
-    for (point, held) in points.iter().zip(held).filter(|(p, _)| is_of(p)) {
-        let seen = measured(&point.measured, quantity);
-        if let (Some(seen), Some(said)) = (seen, held.analytic[quantity.index()]) {
-            let group = groups.entry((&point.model_key, &point.gpu_key));
+    for (gpu, pool) in pools(points, held, quantity, is_of) {
+        for (model, said, seen) in pool {
+            let group = groups.entry((model, gpu));
             group.or_default().push(seen.ln() - said);
         }
     }

@@ -143,7 +143,7 @@ fn at_capacity<'a, 'm>(
     let n_capacity = (CAPACITY_FACTOR * n_requests).max(MIN_CAPACITY_REQUESTS);
     let full = requests(&scenario.workload, scenario.seed, n_capacity);
     let workload = told(&full, 0.0);
-    let prediction = ask(scenario, &workload, 0.0);
+    let prediction = predicted(scenario, &workload, 0.0);
     let engine = scenario.engine()?;
     outcome.n_fit_differs += usize::from(engine.is_some() != prediction.is_some());
     outcome.n_unfit += usize::from(engine.is_none());
@@ -186,7 +186,7 @@ fn at_load(
     };
     // The surrogate is told the rate that was drawn, as it would be told the measured one.
     let rate = planned.len() as f64 / span;
-    let prediction = ask(scenario, &told(planned, rate), rate);
+    let prediction = predicted(scenario, &told(planned, rate), rate);
     let said = |of: fn(&Prediction) -> Option<f64>| prediction.as_ref().and_then(of);
     Ok(Some([
         scenario.sample(
@@ -204,7 +204,11 @@ fn at_load(
     ]))
 }
 
-fn ask(scenario: &Scenario<'_>, workload: &JobWorkload, rate: f64) -> Option<Prediction> {
+pub(super) fn predicted(
+    scenario: &Scenario<'_>,
+    workload: &JobWorkload,
+    rate: f64,
+) -> Option<Prediction> {
     let deployment = Deployment {
         model: &scenario.model.facts,
         gpu: scenario.gpu,

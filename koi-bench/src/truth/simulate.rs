@@ -38,13 +38,34 @@ pub(super) struct Full {
     pub(super) was_starved: bool,
 }
 
-/// Runs an engine on requests that arrive by themselves, and looks at it from the end of the warm-up
-/// to the last arrival; `None` when nothing finished between.
+/// The means of [`window`]; `None` when nothing finished in it.
 pub(super) fn open_loop(
     config: &EngineConfig,
     truth: &Truth,
     planned: &[Planned],
 ) -> anyhow::Result<Option<Observed>> {
+    let Some((before, after)) = window(config, truth, planned)? else {
+        return Ok(None);
+    };
+    let ttft = |m: &EngineMetrics| m.time_to_first_token_s.clone();
+    let tpot = |m: &EngineMetrics| m.request_time_per_output_token_s.clone();
+    let ttft_mean_ms = mean_ms_since(&ttft(&before), &ttft(&after));
+    let tpot_mean_ms = mean_ms_since(&tpot(&before), &tpot(&after));
+    Ok(ttft_mean_ms
+        .zip(tpot_mean_ms)
+        .map(|(ttft_mean_ms, tpot_mean_ms)| Observed {
+            ttft_mean_ms,
+            tpot_mean_ms,
+        }))
+}
+
+/// Runs an engine on requests that arrive by themselves: its metrics at the end of the warm-up and at
+/// the last arrival; `None` when the warm-up did not end.
+pub(super) fn window(
+    config: &EngineConfig,
+    truth: &Truth,
+    planned: &[Planned],
+) -> anyhow::Result<Option<(EngineMetrics, EngineMetrics)>> {
     let mut engine = EngineSim::new(config.clone(), truth.clone())?;
     let warm = (planned.len() as f64 * WARM_UP_SHARE) as usize;
     let (mut next, mut finished, mut now) = (0, 0, UtcMicros(0));
@@ -66,15 +87,7 @@ pub(super) fn open_loop(
             before = Some(engine.metrics());
         }
     }
-    let after = engine.metrics();
-    Ok(before.and_then(|before| {
-        let ttft = |m: &EngineMetrics| m.time_to_first_token_s.clone();
-        let tpot = |m: &EngineMetrics| m.request_time_per_output_token_s.clone();
-        Some(Observed {
-            ttft_mean_ms: mean_ms_since(&ttft(&before), &ttft(&after))?,
-            tpot_mean_ms: mean_ms_since(&tpot(&before), &tpot(&after))?,
-        })
-    }))
+    Ok(before.map(|before| (before, engine.metrics())))
 }
 
 fn mean_ms_since(before: &Histogram, after: &Histogram) -> Option<f64> {
