@@ -1,5 +1,6 @@
 //! Fields that are more than a type: required ones, texts that read as something, names of a closed set.
 
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -49,6 +50,16 @@ impl Reader<'_> {
             return None;
         }
         Some(text.into())
+    }
+
+    /// The address of a listener that only this machine may reach; any free port where none is named.
+    pub fn loopback_listener(&mut self, key: &'static str, bad: &mut Violations) -> SocketAddr {
+        let what = "a loopback address such as 127.0.0.1:9410";
+        let address = self.parsed::<SocketAddr>(key, what, bad);
+        if let Some(open) = address.filter(|a| !a.ip().is_loopback()) {
+            bad.add(self.at(key), format!("must be {what}, got {open}"));
+        }
+        address.unwrap_or(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))
     }
 
     /// One of some names.

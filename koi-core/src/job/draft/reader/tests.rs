@@ -92,4 +92,8 @@ fn texts_are_read_as_what_they_stand_for() {
     let within = |r: &mut Reader<'_>, bad: &mut Violations| r.within("x", (1, 9), bad);
     check_one(json!(10), "must be from 1 to 9, got 10", within);
     check_one(json!(""), "must be a path", |r, bad| r.path("x", bad));
+    let listener = |r: &mut Reader<'_>, bad: &mut Violations| r.loopback_listener("x", bad);
+    check_one(json!("0.0.0.0:1"), "must be a loopback address", listener);
+    check_one(json!("localhost"), "must be a loopback address", listener);
+    assert_eq!(problems(&json!({"x": "[::1]:9410"}), listener), []);
 }
