@@ -3,14 +3,12 @@
 //! Table-driven, with its own interference, noise and drift. It is deliberately not the surrogate's
 //! formula, and nothing of it is visible to planner code.
 
-mod architecture;
 mod kernels;
 pub mod tables;
 
 use crate::memory::{Sharding, kv_bytes_per_token};
 use crate::model::{Precision, SimModel};
 use crate::rng::{SimRng, digest};
-use architecture::ArchitectureLuck;
 use kernels::KernelLuck;
 use tables::{GpuTable, at};
 
@@ -136,7 +134,6 @@ pub struct Truth {
     cut: Sharding,
     switches: Switches,
     kernels: KernelLuck,
-    luck: ArchitectureLuck,
 }
 
 impl Truth {
@@ -159,7 +156,6 @@ impl Truth {
             cut: input.cut,
             switches: input.switches,
             kernels: KernelLuck::of(input),
-            luck: ArchitectureLuck::of(gpu.name, input.model),
         })
     }
 
@@ -198,8 +194,7 @@ impl Truth {
         };
         let host_ms =
             (self.gpu.host_ms + at(tables::SEQUENCE_HOST_MS, seqs)) * scheduling + layers_ms;
-        let host_ms = host_ms * self.place.host * self.luck.decode;
-        let seconds = (work_ms + collective_ms + hops_ms + host_ms) / 1000.0;
+        let seconds = (work_ms + collective_ms + hops_ms + host_ms * self.place.host) / 1000.0;
         self.cost(load, seconds)
     }
 
@@ -235,27 +230,17 @@ impl Truth {
             Precision::Eight => at(tables::EIGHT_BIT_STORED, tokens),
             Precision::Four => at(tables::FOUR_BIT, tokens),
         };
-        // Small passes read, large ones compute.
+        // Small passes follow the place's memory, large ones its arithmetic.
         let large = tokens / (tokens + 320.0);
-        let pace = self.reading() * (1.0 - large) + self.computing() * large;
-        at(curve, tokens) * gparams * format * pace
-    }
-
-    /// What reading memory takes here, relative to the tables.
-    fn reading(&self) -> f64 {
-        self.place.memory * self.luck.decode
-    }
-
-    /// What arithmetic takes here, relative to the tables.
-    fn computing(&self) -> f64 {
-        self.place.arithmetic * self.luck.prompt
+        let place = self.place.memory * (1.0 - large) + self.place.arithmetic * large;
+        at(curve, tokens) * gparams * format * place
     }
 
     fn attention_ms(&self, part: &PartLoad) -> f64 {
         let decode_bytes = part.decode_context * self.kv_bytes_per_token;
         let decode = if part.decode_seqs > 0.0 {
             let rate = at(self.gpu.cache_read_gb_s, part.decode_seqs);
-            decode_bytes * f64::from(self.cut.pipeline) / (rate * 1e6) * self.reading()
+            decode_bytes * f64::from(self.cut.pipeline) / (rate * 1e6) * self.place.memory
         } else {
             0.0
         };
@@ -265,7 +250,7 @@ impl Truth {
         let context = part.prefill_context / part.prefill_tokens;
         let flops = self.attention_flops(part.prefill_context) / f64::from(self.cut.tensor);
         let rate = at(self.gpu.attention_tflops, context) * 1e9;
-        decode + flops / rate * self.computing()
+        decode + flops / rate * self.place.arithmetic
     }
 
     fn attention_flops(&self, token_contexts: f64) -> f64 {

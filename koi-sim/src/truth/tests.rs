@@ -21,7 +21,6 @@ fn truth(gpu_type: &str, model: &SimModel, tensor: u32, pipeline: u32) -> Truth 
         host: 1.0,
     };
     truth.kernels = KernelLuck::even();
-    truth.luck = ArchitectureLuck::even();
     truth
 }
 
