@@ -10,6 +10,7 @@ mod fit;
 mod forest;
 mod near;
 mod score;
+mod spread;
 mod table;
 
 use std::path::PathBuf;
@@ -82,6 +83,8 @@ pub(crate) fn run(args: &SurrogateArgs, _global: &Global) -> anyhow::Result<Repo
         let (table, bounds) = score::score(&points, &held, by);
         report.notes.push(format!("without one {}:", by.name()));
         report.notes.push(table.text());
+        report.notes.push(spread::table(&points, &held).text());
+        report.notes.push(spread::ranks(&points, &held).text());
         report.bounds.extend(bounds);
     }
     Ok(report)

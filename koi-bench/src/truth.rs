@@ -8,6 +8,8 @@
 //! were drawn.
 
 mod run;
+#[cfg(test)]
+mod samples;
 pub(crate) mod scenario;
 mod simulate;
 
@@ -112,6 +114,8 @@ pub(crate) fn run(args: &TruthArgs, global: &Global) -> anyhow::Result<Report> {
     anyhow::ensure!(!cases.is_empty(), "no job is left");
     let outcome = run::all(&cases, args.requests as usize, &loads, args.threads)?;
     let lines = lines(&outcome.samples);
+    let n_capacities = lines.iter().filter(|l| l.quantity == Quantity::Throughput);
+    let n_capacities: usize = n_capacities.map(|l| l.n).sum();
     let notes = vec![
         format!(
             "{} jobs in all, {} configurations: {} run, {} do not fit; fit differs for {} of them",
@@ -124,6 +128,10 @@ pub(crate) fn run(args: &TruthArgs, global: &Global) -> anyhow::Result<Report> {
         format!(
             "at least {} requests per run, Poisson, at {loads:?} of a job's median true capacity, seed {}; {} runs gave no figure",
             args.requests, global.seed, outcome.n_unmeasured
+        ),
+        format!(
+            "tokens/s come from {n_capacities} engines that are kept full; {} more are left out because the arrivals set the figure",
+            outcome.n_starved
         ),
     ];
     Ok(Report {

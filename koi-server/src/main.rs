@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use koi_server::config::ConfigError;
+use koi_core::settings::SettingsError;
 use koi_server::postgres::PostgresError;
 
 /// Exit code for what no restart makes right: `EX_CONFIG` of sysexits.h.
@@ -54,9 +54,9 @@ fn main() -> ExitCode {
 }
 
 fn is_permanent(error: &anyhow::Error) -> bool {
-    let settings = error.downcast_ref::<ConfigError>();
+    let settings = error.downcast_ref::<SettingsError>();
     let postgres = error.downcast_ref::<PostgresError>();
-    settings.is_some_and(ConfigError::is_permanent)
+    settings.is_some_and(SettingsError::is_permanent)
         || postgres.is_some_and(PostgresError::is_permanent)
 }
 
@@ -102,9 +102,9 @@ mod tests {
         let tail = String::new();
         let status = String::new();
         assert!(!is_permanent(&error(PostgresError::Died { status, tail })));
-        let settings: Result<(), ConfigError> = Err(ConfigError::Invalid {
+        let settings: Result<(), SettingsError> = Err(SettingsError::Invalid {
             path: "server.toml".into(),
-            problems: vec!["listen".to_owned()],
+            problems: Vec::new(),
         });
         assert!(is_permanent(
             &settings.context("load settings").unwrap_err()

@@ -13,8 +13,8 @@ use crate::statistics::{median, quantile, spearman};
 
 type Pair<'a> = (&'a Point, &'a Held);
 
-/// Which rows a line is about.
-fn is_served(point: &Point) -> bool {
+/// Mean latencies under a concurrency or a static batch.
+pub(super) fn is_served(point: &Point) -> bool {
     let m = &point.measured;
     let kind = point.row.load_kind;
     use koi_core::surrogate::measured_row::LoadKind::{Concurrency, StaticBatch};

@@ -54,7 +54,7 @@ pub fn store_failed(error: &StoreError) -> Status {
     }
     if error.is_transient() {
         tracing::warn!(%error, "a read failed");
-        Status::unavailable("the database is away; try again")
+        Status::unavailable(error.remedy().unwrap_or("the database is away; try again"))
     } else {
         tracing::error!(%error, "a read failed");
         Status::internal("the database answered with something unexpected; see the server's log")
