@@ -180,7 +180,8 @@ pub struct PerformanceRow {
     pub tp: Option<u32>,
     /// Pipeline stages.
     pub pp: Option<u32>,
-    /// Expert-parallel width.
+    /// Expert-parallel width; 0 where experts are spread and the source does not say over how many
+    /// devices.
     pub ep: Option<u32>,
     /// Data-parallel attention or replicas.
     pub dp: Option<u32>,
@@ -268,7 +269,7 @@ impl PerformanceRow {
             ("n_gpus", self.n_gpus),
             ("tp", self.tp),
             ("pp", self.pp),
-            ("ep", self.ep),
+            ("ep", self.ep.filter(|ep| *ep > 0)),
             ("dp", self.dp),
         ];
         for (field, width) in widths {

@@ -14,6 +14,7 @@ use super::situation::{Situation, is_open};
 use super::stack::{Calibration, StackPrediction, Stacked};
 use crate::catalog::GpuType;
 use crate::model::{ModelFacts, WeightDtype};
+use crate::performance::import::requests_of_run;
 use crate::performance::{Measured, PerformanceRow, Statistic, Timing};
 
 /// Most points that are kept; a question reads those of its scope only.
@@ -197,7 +198,7 @@ impl From<&PerformanceRow> for MeasuredRow {
             load: load.and_then(|l| l.value),
             load_kind: load.and_then(|l| LoadKind::from_name(l.kind.name())),
             is_disaggregated: row.disaggregated,
-            n_requests: None,
+            n_requests: requests_of_run(&row.notes),
         }
     }
 }

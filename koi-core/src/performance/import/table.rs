@@ -131,6 +131,14 @@ impl<'a> Cells<'a> {
         Some(number as u32)
     }
 
+    /// Devices that experts are spread over; 0 for `on`, which does not say over how many.
+    pub(super) fn expert_width(&mut self) -> Option<u32> {
+        match self.text("ep") {
+            "on" => Some(0),
+            _ => self.width("ep"),
+        }
+    }
+
     /// Notes a problem.
     pub(super) fn refuse(&mut self, column: &str, message: impl Into<String>) {
         self.problems.add(column, message);
