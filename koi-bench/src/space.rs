@@ -17,6 +17,7 @@ use koi_core::params::Params;
 use koi_core::planner::PlanningContext;
 use koi_core::planner::space::{Axes, Refusal};
 use koi_core::snapshot::Snapshot;
+use koi_core::surrogate::points::MeasuredPoints;
 use serde::Serialize;
 
 use crate::Global;
@@ -60,6 +61,7 @@ pub(crate) fn run(args: &SpaceArgs, global: &Global) -> anyhow::Result<Report> {
         catalog: Catalog::embedded(),
         causal: &causal,
         params: &Params::default(),
+        points: MeasuredPoints::none(),
     };
     let size = Size {
         environments: ENVIRONMENTS,
@@ -181,6 +183,7 @@ mod tests {
             catalog: Catalog::embedded(),
             causal: &causal,
             params: &params,
+            points: MeasuredPoints::none(),
         };
         let size = Size {
             environments: 3,

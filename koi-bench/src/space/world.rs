@@ -122,6 +122,7 @@ fn evidence(n: usize, seed: u64) -> anyhow::Result<Vec<EvidenceRow>> {
                 inside_band: BTreeMap::new(),
                 variables: BTreeMap::new(),
                 mechanisms: vec![committed(mechanism)],
+                stood: None,
             })
         })
         .collect()

@@ -4,11 +4,17 @@
 //! so that asking is a walk over one scope. Built from rows that somebody measured; which rows, and
 //! where they are stored, is the caller's business. Spec §4, member 2.
 
+mod rows;
+
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 
 use super::EngineProfile;
 use super::measured_row::{LoadKind, MeasuredRow, Question, RowAnswer, RowPrediction};
-use super::neighbours::{Neighbour, NeighbourVoice, consult};
+use super::neighbours::{HeardPoint, NeighbourVoice, Spot, listen};
 use super::residual::Quantity;
 use super::situation::{Situation, is_open};
 use super::stack::{Calibration, StackPrediction, Stacked};
@@ -19,52 +25,74 @@ use crate::performance::{Measured, PerformanceRow, Statistic, Timing};
 
 /// Most points that are kept; a question reads those of its scope only.
 pub const MAX_POINTS: usize = 50_000;
+/// Points of one scope that a planner listens to.
+pub const MAX_PLANNED_POINTS: usize = 48;
+
+/// The matrices of a model, by whatever name it goes: layers, width, query and cache heads, MLP
+/// width, vocabulary, parameters.
+pub type Matrices = [u64; 7];
+
+/// The matrices of a model.
+#[must_use]
+pub fn matrices(m: &ModelFacts) -> Matrices {
+    let whole = [
+        m.layers,
+        m.hidden,
+        m.heads,
+        m.kv_heads,
+        m.intermediate,
+        m.vocab,
+    ];
+    let [layers, hidden, heads, kv_heads, intermediate, vocab] = whole.map(u64::from);
+    [
+        layers,
+        hidden,
+        heads,
+        kv_heads,
+        intermediate,
+        vocab,
+        m.params_total,
+    ]
+}
 
 /// What must be equal for a point to count.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 struct Scope {
-    /// Layers, width, query and cache heads, MLP width, vocabulary, parameters: the matrices, by
-    /// whatever name the model goes.
-    matrices: [u64; 7],
+    matrices: Matrices,
     gpu: String,
     weights: WeightDtype,
 }
 
 impl Scope {
     fn of(question: &Question, gpu: &GpuType) -> Self {
-        let m: &ModelFacts = &question.model;
-        let whole = [m.layers, m.hidden, m.heads, m.kv_heads, m.intermediate].map(u64::from);
-        let [layers, hidden, heads, kv_heads, intermediate] = whole;
-        let vocab = u64::from(m.vocab);
+        let model = &question.model;
         Self {
-            matrices: [
-                layers,
-                hidden,
-                heads,
-                kv_heads,
-                intermediate,
-                vocab,
-                m.params_total,
-            ],
+            matrices: matrices(model),
             gpu: gpu.id.clone(),
-            weights: m.served_dtype(question.shape.weight_dtype),
+            weights: model.served_dtype(question.shape.weight_dtype),
         }
     }
 }
 
-/// A measured point.
+/// A measured point and where it comes from.
 #[derive(Debug, Clone, PartialEq)]
-struct Point {
+struct Origin {
     row_id: String,
-    situation: Situation,
-    /// ln(measured / what the other members say), by quantity; absent where nothing was measured.
-    log_errors: [Option<f64>; 3],
+    /// As published; later ones sort later.
+    date: String,
+}
+
+/// The points of a scope, with their origins in the same order.
+#[derive(Debug, Clone, PartialEq, Default)]
+struct Points {
+    origins: Vec<Origin>,
+    heard: Vec<HeardPoint>,
 }
 
 /// Measured points, ready to be asked.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct MeasuredPoints {
-    scopes: BTreeMap<Scope, Vec<Point>>,
+    scopes: BTreeMap<Scope, Points>,
     n_points: usize,
 }
 
@@ -77,6 +105,20 @@ impl MeasuredPoints {
     pub fn add(
         &mut self,
         row_id: &str,
+        asked: (&Question, &GpuType),
+        measured: &Measured,
+        calibration: &Calibration<'_>,
+    ) -> Result<(), String> {
+        let origin = Origin {
+            row_id: row_id.to_owned(),
+            date: String::new(),
+        };
+        self.add_of(origin, asked, measured, calibration)
+    }
+
+    fn add_of(
+        &mut self,
+        origin: Origin,
         (question, gpu): (&Question, &GpuType),
         measured: &Measured,
         calibration: &Calibration<'_>,
@@ -97,13 +139,54 @@ impl MeasuredPoints {
             return Err("nothing that the members predict was measured".to_owned());
         }
         let points = self.scopes.entry(Scope::of(question, gpu)).or_default();
-        points.push(Point {
-            row_id: row_id.to_owned(),
-            situation: predicted.situation,
+        points.origins.push(origin);
+        points.heard.push(HeardPoint {
+            spot: Spot::of(&predicted.situation),
             log_errors,
+            weight: 1.0,
         });
         self.n_points += 1;
         Ok(())
+    }
+
+    /// No points at all.
+    #[must_use]
+    pub fn none() -> &'static Self {
+        static NONE: LazyLock<MeasuredPoints> = LazyLock::new(MeasuredPoints::default);
+        &NONE
+    }
+
+    /// The points of a model on a device in a weight format, for a planner.
+    #[must_use]
+    pub fn of_scope(
+        &self,
+        matrices: Matrices,
+        gpu: &GpuType,
+        weights: WeightDtype,
+    ) -> &[HeardPoint] {
+        let scope = Scope {
+            matrices,
+            gpu: gpu.id.clone(),
+            weights,
+        };
+        self.scopes.get(&scope).map_or(&[], |points| &points.heard)
+    }
+
+    /// Equal for equal points: 16 hex digits, empty without any.
+    #[must_use]
+    pub fn digest(&self) -> String {
+        if self.is_empty() {
+            return String::new();
+        }
+        let mut hash = Sha256::new();
+        for (scope, points) in &self.scopes {
+            // Floats are written so that they read back the same.
+            if let Ok(text) = serde_json::to_vec(&(scope, &points.heard)) {
+                hash.update(&text);
+            }
+        }
+        let bytes = hash.finalize();
+        bytes.iter().take(8).map(|b| format!("{b:02x}")).collect()
     }
 
     /// How many points there are.
@@ -131,18 +214,12 @@ impl MeasuredPoints {
         let Some(points) = self.scopes.get(&Scope::of(question, gpu)) else {
             return NeighbourVoice::default();
         };
-        let near = points
-            .iter()
-            .filter(|p| left_out.is_none_or(|id| p.row_id != id))
-            .filter_map(|p| {
-                let log_error = p.log_errors.get(quantity.index()).copied().flatten()?;
-                Some(Neighbour {
-                    situation: &p.situation,
-                    log_error,
-                    weight: 1.0,
-                })
-            });
-        consult(situation, near)
+        let pairs = points.origins.iter().zip(&points.heard);
+        let near = pairs
+            .filter(|(origin, _)| left_out.is_none_or(|id| origin.row_id != id))
+            .map(|(_, point)| point);
+        let voices = listen(&Spot::of(situation), near);
+        voices.get(quantity.index()).copied().unwrap_or_default()
     }
 }
 

@@ -104,7 +104,12 @@ mod tests {
             s,b,m,H100,2025-05,100,10,concurrency,4,8,8,8,sglang,,20,mean\n\
             s,c,m,H100,,100,10,offline,,8,,8,vllm,DISAGGREGATED,20,mean\n";
         let imported = import(text, None, &Given::default()).unwrap();
-        assert_eq!((imported.rows.len(), imported.n_left_out), (3, 0), "{:?}", imported.problems);
+        assert_eq!(
+            (imported.rows.len(), imported.n_left_out),
+            (3, 0),
+            "{:?}",
+            imported.problems
+        );
         assert_eq!(imported.rows[0].ep, Some(0), "on, not over how many");
         for (row, asked) in imported.rows.iter().zip(asked_rows(text).unwrap()) {
             // As it is stored and read back.

@@ -46,7 +46,6 @@ fn row(mut cells: Cells<'_>, given: &Given) -> Result<PerformanceRow, Vec<FieldV
     cells.finish(row)
 }
 
-
 fn load(cells: &mut Cells<'_>) -> Option<Load> {
     let name = cells.text("load_kind");
     if name.is_empty() {
