@@ -122,3 +122,6 @@ fn belief(id: &str, snapshot: &Snapshot, context: &PlanningContext<'_>) -> Belie
     let moved = snapshot.state.beliefs.get(&key);
     moved.map_or(seed, |m| m.from_seed(seed))
 }
+
+#[cfg(test)]
+mod tests;

@@ -8,7 +8,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::engine_generation::EngineGeneration;
-use super::situation::{COUNT, Situation};
+use super::situation::Situation;
 
 /// Distance at which a point counts e^(−½); in units of the features (logarithms, shares).
 const BANDWIDTH: f64 = 0.35;
@@ -224,6 +224,7 @@ pub fn listen_to_own<'a>(
 
 #[cfg(test)]
 mod tests {
+    use super::super::situation::COUNT;
     use super::*;
 
     fn voice(distance: f64, log_error: f64) -> NeighbourVoice {

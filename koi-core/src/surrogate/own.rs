@@ -85,11 +85,13 @@ fn shift_between(seen: Option<Seen>, spread: Option<Spread>, edges: &[f64]) -> O
     let from = explaining(seen.predicted, spread, edges)?;
     let to = explaining(seen.observed, spread, edges)?;
     let width = 0.5 * (to.1 - to.0);
-    let shift = if to.0 > from.1 {
-        let gap = to.0 - from.1;
+    // The load was nearly the planned one: of what explains the prediction, the planned shape.
+    let start = 0.0_f64.clamp(from.0, from.1);
+    let shift = if to.0 > start {
+        let gap = to.0 - start;
         gap + (BEYOND * gap).min(width)
-    } else if to.1 < from.0 {
-        let gap = from.0 - to.1;
+    } else if to.1 < start {
+        let gap = start - to.1;
         -gap - (BEYOND * gap).min(width)
     } else {
         0.0

@@ -7,6 +7,7 @@ use crate::surrogate::members::Members;
 use crate::surrogate::own::{Seen, Stood, log_errors};
 use crate::surrogate::points::matrices;
 use crate::surrogate::{Answer, Demand, Deployment, Prediction, predict, predict_frozen};
+use crate::telemetry::trajectory::TrajectoryPoint;
 use crate::validation::EvidenceRow;
 use crate::variables::{Mediator, Outcome};
 
@@ -39,13 +40,23 @@ pub(super) fn predict_as_promised(
     }
 }
 
-/// Where a judged rank stood, and what first principles and forests missed there.
-pub(super) fn stood(job: &JobRecord, rank: &Rank, row: &EvidenceRow) -> Option<Stood> {
+/// Where a judged rank stood, and what first principles and forests missed there. Where a mean stood
+/// in for a percentile, because too few requests finished, latencies teach nothing.
+pub(super) fn stood(
+    (job, rank): (&JobRecord, &Rank),
+    row: &EvidenceRow,
+    points: &[TrajectoryPoint],
+) -> Option<Stood> {
     let (prediction, members) = promised(job, rank)?;
     let members = members?;
     let model = &job.spec.model.facts;
+    let has_percentiles = points.iter().all(|p| !p.observation.mean_based);
     let seen = |outcome: Outcome| {
+        let is_latency = matches!(outcome, Outcome::P99TpotMs | Outcome::P99TtftMs);
         let verdict = row.variables.get(outcome.name())?;
+        if is_latency && !has_percentiles {
+            return None;
+        }
         Some(Seen {
             observed: verdict.observed_mean,
             predicted: verdict.predicted_mean,

@@ -96,7 +96,7 @@ fn judge_rank(
     };
     let row = validate_rank(&input, ctx.model, ctx.params);
     EvidenceRow {
-        stood: frozen::stood(job, rank, &row),
+        stood: frozen::stood((job, rank), &row, points),
         ..row
     }
 }
