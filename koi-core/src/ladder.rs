@@ -85,6 +85,24 @@ pub struct Promise {
     pub usd_per_hour: Option<f64>,
 }
 
+impl Promise {
+    /// What each member of the surrogate said, one sentence per rank and quantity.
+    #[must_use]
+    pub fn member_lines(&self) -> Vec<String> {
+        let is_long = self.ranks.len() > 1;
+        let ranks = self.ranks.iter().zip(&self.members).enumerate();
+        ranks
+            .flat_map(|(rank, (prediction, members))| {
+                let lines = members.lines(prediction).into_iter();
+                lines.map(move |line| match is_long {
+                    true => format!("rank {rank}: {line}"),
+                    false => line,
+                })
+            })
+            .collect()
+    }
+}
+
 /// A ladder that was committed by a plan.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CommittedLadder {

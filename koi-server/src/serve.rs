@@ -30,6 +30,7 @@ use crate::observability;
 use crate::postgres::{PrivateCluster, RunningPostgres, Settings, run_foreground};
 use crate::store::{NewToken, Store, StoreOptions};
 use crate::tick::driver::{self, TickHandle};
+use crate::tick::points::PointsBoard;
 use crate::tick::run::{TickParts, World, lock};
 
 /// Longest wait for the database at start.
@@ -167,6 +168,7 @@ struct Parts {
     endpoints: Arc<EndpointBoard>,
     observatory: Arc<Mutex<Observatory>>,
     world: World,
+    points: Arc<PointsBoard>,
     ticks: TickHandle,
     tasks: TaskTracker,
     shutdown: CancellationToken,
@@ -243,11 +245,13 @@ async fn assemble(
         endpoints: endpoints.clone(),
         shutdown: shutdown.clone(),
     });
+    let points = Arc::new(PointsBoard::default());
     let tick_parts = TickParts {
         core: core.clone(),
         store: store.clone(),
         observatory: observatory.clone(),
         world: world.clone(),
+        points: points.clone(),
     };
     let interval = Duration::from_secs(u64::from(config.tick_interval_s));
     let (ticks, tick_task) = driver::spawn(tick_parts, interval, shutdown.clone());
@@ -268,6 +272,7 @@ async fn assemble(
         endpoints,
         observatory,
         world,
+        points,
         ticks,
         tasks,
         shutdown,

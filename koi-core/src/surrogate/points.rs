@@ -6,6 +6,8 @@
 
 mod rows;
 
+pub use rows::PlannedPoints;
+
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 

@@ -1,5 +1,7 @@
 //! The `Performance` service: rows of measured performance come in checked, and are listed.
 
+use std::sync::Arc;
+
 use koi_core::violation::Violations;
 use koi_proto::convert::performance::row_from_wire;
 use koi_proto::v1;
@@ -9,6 +11,7 @@ use super::status::{invalid, invalid_field, store_failed};
 use crate::auth::TokenTable;
 use crate::core_loop::utc_now;
 use crate::store::{ImportedRow, PageRequest, PerformanceFilter, Store};
+use crate::tick::points::PointsBoard;
 
 /// Most rows of one import.
 const MAX_ROWS: usize = 500;
@@ -20,6 +23,8 @@ pub struct PerformanceApi {
     pub store: Store,
     /// Who may ask.
     pub tokens: TokenTable,
+    /// What plans read of the rows.
+    pub points: Arc<PointsBoard>,
 }
 
 #[tonic::async_trait]
@@ -40,6 +45,9 @@ impl v1::performance_server::Performance for PerformanceApi {
         let name = identity.name();
         let stored = self.store.performance_import(&rows, (utc_now(), &name));
         let counts = stored.await.map_err(|e| store_failed(&e))?;
+        if counts.n_added + counts.n_replaced > 0 {
+            self.points.mark_stale();
+        }
         Ok(Response::new(v1::ImportRowsReply {
             n_added: counts.n_added,
             n_replaced: counts.n_replaced,

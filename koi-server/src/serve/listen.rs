@@ -98,6 +98,7 @@ fn decisions(parts: &Parts) -> tonic::service::Routes {
         tokens,
         ticks,
         world,
+        points,
         ..
     } = parts;
     let plans = PlansApi {
@@ -114,6 +115,7 @@ fn decisions(parts: &Parts) -> tonic::service::Routes {
     let performance = PerformanceApi {
         store: store.clone(),
         tokens: tokens.clone(),
+        points: points.clone(),
     };
     let beliefs = BeliefsApi {
         core: core.clone(),

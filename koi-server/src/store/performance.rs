@@ -160,6 +160,31 @@ impl Store {
         }))
     }
 
+    /// Rows for a planner: of every model on every GPU type, as sources name them, the newest imports
+    /// and no more than `per_scope`; no more than `most` in all.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn performance_by_scope(
+        &self,
+        per_scope: u32,
+        most: u32,
+    ) -> Result<Vec<PerformanceRow>, StoreError> {
+        let sql = "SELECT source, row_id, doc::text AS doc, imported_at, imported_by
+                   FROM (SELECT *, row_number() OVER (
+                             PARTITION BY model, gpu_type
+                             ORDER BY imported_at DESC, source, row_id) AS place
+                         FROM performance) AS placed
+                   WHERE place <= $1
+                   ORDER BY place, source, row_id LIMIT $2";
+        let rows = sqlx::query(sql)
+            .bind(i64::from(per_scope))
+            .bind(i64::from(most))
+            .fetch_all(&self.shared)
+            .await?;
+        rows.iter().map(|row| Ok(imported_of(row)?.row)).collect()
+    }
+
     /// Every source in numbers, by name.
     ///
     /// # Errors

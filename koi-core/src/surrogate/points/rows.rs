@@ -19,6 +19,8 @@ use crate::surrogate::stack::Calibration;
 pub struct PlannedPoints {
     /// At most [`MAX_PLANNED_POINTS`] a scope.
     pub points: MeasuredPoints,
+    /// [`MeasuredPoints::digest`] of them.
+    pub digest: String,
     /// Rows about unknown models or devices, or that no member could have predicted.
     pub n_left_out: usize,
 }
@@ -41,6 +43,7 @@ impl MeasuredPoints {
             planned.n_left_out += usize::from(!taught);
         }
         planned.points.keep_planned();
+        planned.digest = planned.points.digest();
         planned
     }
 
