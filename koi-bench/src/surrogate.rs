@@ -12,6 +12,7 @@ mod near;
 mod score;
 mod spread;
 mod table;
+mod tails;
 
 use std::path::PathBuf;
 

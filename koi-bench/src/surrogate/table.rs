@@ -21,6 +21,8 @@ pub(super) struct Measured {
     pub(super) tpot_ms: Option<f64>,
     pub(super) ttft_ms: Option<f64>,
     pub(super) out_tok_s_system: Option<f64>,
+    pub(super) tpot_p99_ms: Option<f64>,
+    pub(super) ttft_p99_ms: Option<f64>,
     /// As published, where the output rate cannot be derived.
     pub(super) published_tok_s: Option<f64>,
     /// The statistic of both latencies is the mean.
@@ -196,6 +198,8 @@ fn measured(cells: &Cells<'_>) -> Measured {
         tpot_ms: cells.number("tpot_ms").filter(|x| *x > 0.0),
         ttft_ms: cells.number("ttft_ms").filter(|x| *x > 0.0),
         out_tok_s_system: cells.number("out_tok_s_system").filter(|x| *x > 0.0),
+        tpot_p99_ms: cells.number("tpot_p99_ms").filter(|x| *x > 0.0),
+        ttft_p99_ms: cells.number("ttft_p99_ms").filter(|x| *x > 0.0),
         published_tok_s: cells
             .number("throughput_tok_s")
             .filter(|x| *x > 0.0 && !cells.text("throughput_kind").contains("does not equal")),
