@@ -17,7 +17,6 @@ use koi_core::params::Params;
 use koi_core::planner::PlanningContext;
 use koi_core::planner::space::{Axes, Refusal};
 use koi_core::snapshot::Snapshot;
-use koi_core::surrogate::points::MeasuredPoints;
 use serde::Serialize;
 
 use crate::Global;
@@ -57,11 +56,12 @@ struct Data<'a> {
 pub(crate) fn run(args: &SpaceArgs, global: &Global) -> anyhow::Result<Report> {
     let causal = CausalModel::embedded(Catalog::embedded())
         .map_err(|problems| anyhow::anyhow!("the embedded causal model: {problems:?}"))?;
+    let points = world::points()?;
     let context = PlanningContext {
         catalog: Catalog::embedded(),
         causal: &causal,
         params: &Params::default(),
-        points: MeasuredPoints::none(),
+        points: &points,
     };
     let size = Size {
         environments: ENVIRONMENTS,
@@ -163,6 +163,8 @@ fn table(lines: &[Line]) -> Table {
 
 #[cfg(test)]
 mod tests {
+    use koi_core::surrogate::points::MeasuredPoints;
+
     use super::*;
 
     #[test]
