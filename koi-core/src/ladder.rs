@@ -94,9 +94,12 @@ impl Promise {
         ranks
             .flat_map(|(rank, (prediction, members))| {
                 let lines = members.lines(prediction).into_iter();
-                lines.map(move |line| match is_long {
-                    true => format!("rank {rank}: {line}"),
-                    false => line,
+                lines.map(move |line| {
+                    if is_long {
+                        format!("rank {rank}: {line}")
+                    } else {
+                        line
+                    }
                 })
             })
             .collect()

@@ -13,7 +13,7 @@ use super::buckets::{TPOT_EDGES_SECONDS, TTFT_EDGES_SECONDS, through_buckets};
 use super::latency::Spread;
 use super::members::Members;
 use super::neighbours::{HeardPoint, Spot};
-use super::points::Matrices;
+use super::points::{MAX_PLANNED_POINTS, Matrices};
 use super::residual::Quantity;
 use super::{Prediction, ground::Ground};
 use crate::model::WeightDtype;
@@ -142,7 +142,8 @@ pub struct OwnRow {
     pub tick: i64,
 }
 
-/// The rows of a scope as points: rows of one cell are one point that weighs as much as they.
+/// The rows of a scope as points: rows of one cell are one point that weighs as much as they; the
+/// newest [`MAX_PLANNED_POINTS`] cells.
 ///
 /// # Formula
 /// weight = Σ c_M · 2^(−age / half-life); error = weighted mean of the rows' errors less what
@@ -166,6 +167,9 @@ pub fn heard(
         let known = cells.iter().position(|(c, ..)| *c == cell);
         let at = known.unwrap_or(cells.len());
         if known.is_none() {
+            if cells.len() >= MAX_PLANNED_POINTS {
+                continue;
+            }
             let point = HeardPoint {
                 spot: row.spot,
                 log_errors: [None; 3],
