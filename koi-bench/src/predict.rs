@@ -85,8 +85,20 @@ pub(crate) fn run(args: &PredictArgs, global: &Global) -> anyhow::Result<Report>
         line("stack: means, p99, intervals", &stacked, base),
         line("planned: V, Y, members, intervals", &planned, base),
     ];
+    let bounds = bounds(&lines, allocations, cold);
+    Ok(Report {
+        bench: "predict",
+        notes: notes(candidates.len(), args.rounds),
+        table: table(&lines),
+        data: serde_json::to_value(&lines)?,
+        bounds,
+    })
+}
+
+/// What a prediction may cost.
+fn bounds(lines: &[Line; 4], allocations: Option<usize>, cold: Option<f64>) -> Vec<Bound> {
     let whole = |of: fn(&Line) -> Option<f64>| Some(of(&lines[1])? + of(&lines[2])?);
-    let bounds = vec![
+    vec![
         Bound::at_most(
             "V, Y and intervals, median".to_owned(),
             whole(|l| l.ratio_to_floor),
@@ -123,14 +135,7 @@ pub(crate) fn run(args: &PredictArgs, global: &Global) -> anyhow::Result<Report>
             MAX_COLD_S,
             "s",
         ),
-    ];
-    Ok(Report {
-        bench: "predict",
-        notes: notes(candidates.len(), args.rounds),
-        table: table(&lines),
-        data: serde_json::to_value(&lines)?,
-        bounds,
-    })
+    ]
 }
 
 fn notes(n: usize, rounds: u32) -> Vec<String> {

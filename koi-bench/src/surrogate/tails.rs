@@ -34,8 +34,11 @@ pub(super) fn score(scores: &mut Scores<'_>) {
     }
 }
 
+/// Whether a row's load is of a kind.
+type IsOf = fn(Option<LoadKind>) -> bool;
+
 /// Kinds of load by name.
-const LOADS: [(&str, fn(Option<LoadKind>) -> bool); 4] = [
+const LOADS: [(&str, IsOf); 4] = [
     ("a concurrency", |k| {
         matches!(k, Some(LoadKind::Concurrency | LoadKind::StaticBatch))
     }),
