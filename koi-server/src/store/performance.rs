@@ -161,7 +161,7 @@ impl Store {
     }
 
     /// Rows for a planner: of every model on every GPU type, as sources name them, the newest imports
-    /// and no more than `per_scope`; no more than `most` in all.
+    /// and no more than `per_scope`; no more than `most` in all. A row that cannot be read is left out.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -182,7 +182,15 @@ impl Store {
             .bind(i64::from(most))
             .fetch_all(&self.shared)
             .await?;
-        rows.iter().map(|row| Ok(imported_of(row)?.row)).collect()
+        // One row that cannot be read must not keep plans from all the others.
+        let readable = |row: &PgRow| match imported_of(row) {
+            Ok(imported) => Some(imported.row),
+            Err(error) => {
+                tracing::warn!(%error, "a measured row was left out");
+                None
+            }
+        };
+        Ok(rows.iter().filter_map(readable).collect())
     }
 
     /// Every source in numbers, by name.

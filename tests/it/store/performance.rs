@@ -127,6 +127,14 @@ async fn a_planner_reads_the_newest_rows_of_every_scope_within_bounds() {
     let models: std::collections::BTreeSet<_> = few.iter().map(|r| r.model.clone()).collect();
     assert_eq!((few.len(), models.len()), (3, 3));
     assert_eq!(store.performance_by_scope(10, 3).await.unwrap(), few);
+
+    let spoil = "UPDATE performance SET doc = '{}' WHERE row_id = 'row-0059'";
+    sqlx::query(spoil)
+        .execute(&mut database.raw().await)
+        .await
+        .unwrap();
+    let left = store.performance_by_scope(1_000, 10_000).await.unwrap();
+    assert_eq!(left.len(), 59, "a spoilt row costs itself");
 }
 
 #[tokio::test]
