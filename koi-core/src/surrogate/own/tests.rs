@@ -31,7 +31,7 @@ fn learned(by: f64) -> f64 {
 fn a_shift_explains_the_percentile_that_was_seen_even_when_a_little_of_it_is_lost() {
     for by in [-1.0, -0.5, 0.4, 0.8, 1.3, 2.0] {
         // On the edge of a bucket a percentile moves much faster than the distribution.
-        for (kept, bound) in [(1.0, 0.02), (0.95, 0.3)] {
+        for (kept, bound) in [(1.0, 0.02), (0.95, 0.4)] {
             let said = p99(shifted(kept * learned(by)));
             let seen = p99(shifted(by));
             assert!((said / seen - 1.0).abs() < bound, "{by}: {said} {seen}");
