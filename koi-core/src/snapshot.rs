@@ -70,6 +70,13 @@ impl Snapshot {
         self.state.jobs.values().filter(|j| !j.state.is_finished())
     }
 
+    /// Jobs that run.
+    #[must_use]
+    pub fn active_jobs(&self) -> u32 {
+        let active = self.state.jobs.values().filter(|j| j.active.is_some());
+        u32::try_from(active.count()).unwrap_or(u32::MAX)
+    }
+
     /// True when the host may get new work: alive, neither cordoned nor draining.
     #[must_use]
     pub fn takes_work(&self, host: &HostRecord) -> bool {

@@ -192,6 +192,7 @@ fn spec(index: u32, models: &[Model], rng: &mut Rng) -> anyhow::Result<JobSpec> 
         slo,
         preference: Preference {
             weights,
+            pinned: false,
             hard: BTreeMap::new(),
             tau: 0.10,
         },

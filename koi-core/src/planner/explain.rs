@@ -71,6 +71,7 @@ pub(super) fn ladder_rationale(
         (Some(SwapReason::ScaleUp), None) => " to carry more",
         (Some(SwapReason::ScaleDown), None) => " because fewer suffice",
         (Some(SwapReason::Migrate), None) => " because this place serves it better",
+        (Some(SwapReason::Probe), None) => " as a probe: for what it teaches",
         (Some(SwapReason::Retune | SwapReason::Replace), None) => {
             " because these settings are better"
         }

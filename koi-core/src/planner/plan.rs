@@ -70,6 +70,7 @@ pub fn plan(snapshot: &Snapshot, context: &PlanningContext<'_>) -> PlanDraft {
         considered: explain::considered(&bids, &chosen, &pools, snapshot.state.slow.swap_budget),
         bound: chosen.selection.as_ref().map(|s| s.bound),
         objective,
+        probes: Vec::new(),
         actions,
     }
 }

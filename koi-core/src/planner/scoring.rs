@@ -172,7 +172,7 @@ impl Scorer<'_> {
             unbounded: summary.unbounded,
             ideal: &view.ideal.ideal,
             range: &view.ideal.range,
-            weights: &view.record.spec.preference.weights,
+            weights: &view.weights,
         };
         let exploit = exploit(&input, self.context.params).ok_or(NotScored::NothingToCompare)?;
         let switch_cost = self.cost(summary, breach_probability, change)?;

@@ -101,6 +101,7 @@ pub(crate) fn chat(name: &str) -> JobSpec {
         },
         preference: Preference {
             weights: crate::slow_loop::weights::ONLINE_WEIGHTS,
+            pinned: false,
             hard: BTreeMap::new(),
             tau: 0.10,
         },

@@ -28,6 +28,9 @@ impl ServerMachine {
                 request,
             } => self.host_policy(now, &host, (cordoned, draining), &reason, request),
             Command::UpdatePrices { update, request } => self.update_prices(now, &update, request),
+            Command::ProposeMechanism { record, request } => {
+                self.propose_mechanism(now, *record, request)
+            }
             Command::OpenTick { cause, seed } => Ok(self.open_tick(now, cause, seed)),
             Command::AdvanceTick {
                 tick,

@@ -86,6 +86,7 @@ fn spec(name: &str) -> JobSpec {
         },
         preference: Preference {
             weights: [0.2; 5],
+            pinned: false,
             hard: BTreeMap::from([(Outcome::ALL[0], 12.5)]),
             tau: 0.1,
         },

@@ -9,7 +9,7 @@ use crate::slow_loop::{IdealPoint, ideal_point};
 use crate::snapshot::Snapshot;
 use crate::store::JobRecord;
 use crate::surrogate::BatchProgress;
-use crate::variables::Outcome;
+use crate::variables::{OUTCOME_COUNT, Outcome};
 
 /// A job with everything that does not depend on the ladder.
 #[derive(Debug, Clone)]
@@ -24,6 +24,8 @@ pub struct JobView<'a> {
     pub limits: Vec<ObjectiveLimit>,
     /// Reference of J.
     pub ideal: IdealPoint,
+    /// Weights of J: the operator's where pinned, else those of the class as they stand.
+    pub weights: [f64; OUTCOME_COUNT],
 }
 
 impl<'a> JobView<'a> {
@@ -41,6 +43,11 @@ impl<'a> JobView<'a> {
             progress: batch_progress(record, measured, snapshot.now),
             limits: limits(record),
             ideal: attainable(ideal_point(&history, context.params), spec.class, &workload),
+            weights: if spec.preference.pinned {
+                spec.preference.weights
+            } else {
+                snapshot.state.slow.weights_of(spec.class)
+            },
             workload,
         }
     }
