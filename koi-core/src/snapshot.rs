@@ -45,6 +45,9 @@ pub struct Snapshot {
     pub silence_s: BTreeMap<HostId, f64>,
     /// What stored evidence says; filled by S1.
     pub experience: crate::experience::Experience,
+    /// What contrasts know of every edge; absent while no contrasts are kept.
+    #[serde(default)]
+    pub edge_powers: Option<crate::score::eig::EdgePowers>,
     /// What was measured; filled by S1.
     pub measured: BTreeMap<JobId, MeasuredJob>,
 }

@@ -28,7 +28,7 @@ use super::scoring::{Change, ResidualScope, Scorer};
 use crate::catalog::GpuType;
 use crate::configuration::{Configuration, EngineShape};
 use crate::ladder::{Ladder, Rank};
-use crate::score::PreparedLimits;
+use crate::score::{Eig, PreparedLimits};
 
 pub use axes::Axes;
 use axes::{AXES, Knob, VALUES_MAX};
@@ -344,7 +344,12 @@ impl<'a> Space<'a> {
         let limits = self.scorer.limits(self.view, ResidualScope::of(&rank));
         let terms = self
             .scorer
-            .score(self.view, &forecast, &limits, self.change)
+            .score(
+                self.view,
+                &forecast,
+                &limits,
+                (self.change, Eig::NotComputed),
+            )
             .map_err(|no| no.to_string())?;
         Ok(LadderOption {
             pool: candidate.site.pool,

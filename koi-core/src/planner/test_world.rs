@@ -159,6 +159,7 @@ impl World {
                 state,
                 liveness: BTreeMap::new(),
                 silence_s: BTreeMap::new(),
+                edge_powers: None,
                 experience: crate::experience::Experience::default(),
                 measured: BTreeMap::new(),
             },

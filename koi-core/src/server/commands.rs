@@ -224,6 +224,7 @@ impl ServerMachine {
             state,
             liveness: self.live.liveness(now),
             silence_s: self.live.silence_s(self.state.hosts.keys(), now),
+            edge_powers: None,
             experience: crate::experience::Experience::default(),
             measured: std::collections::BTreeMap::new(),
         }

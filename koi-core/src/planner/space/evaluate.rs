@@ -14,7 +14,7 @@ use crate::configuration::EngineShape;
 use crate::planner::enumerate::rules::amount_refusal;
 use crate::planner::forecast::{NoForecast, RankPlan, Summary, forecast_rank};
 use crate::planner::pools::CHAIN_SIZES;
-use crate::score::PreparedLimits;
+use crate::score::{Eig, PreparedLimits};
 
 /// A shape with what its candidates share.
 struct Group<'s, 'a> {
@@ -180,7 +180,10 @@ impl<'a> Space<'a> {
         found: &mut Found,
     ) {
         let breach = limits.any(&summary.outcomes, self.scorer.context.params);
-        let Ok(rating) = self.scorer.rate(self.view, summary, breach, self.change) else {
+        let Ok(rating) =
+            self.scorer
+                .rate(self.view, summary, breach, (self.change, Eig::NotComputed))
+        else {
             return found.refuse(Refusal::NotScored, 1);
         };
         let scored = Scored {
