@@ -44,12 +44,31 @@ pub struct ServerConfig {
     /// Days of telemetry windows to keep.
     #[serde(default = "default_retention_days")]
     pub window_retention_days: u32,
+    /// What learning may cost.
+    #[serde(default)]
+    pub learning: LearningConfig,
     /// Certificate and key of the gRPC listener.
     #[serde(default)]
     pub tls: Option<TlsConfig>,
     /// Collector for OTLP traces over gRPC, e.g. `http://127.0.0.1:4317`.
     #[serde(default)]
     pub otlp_endpoint: Option<String>,
+}
+
+/// What learning may cost.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct LearningConfig {
+    /// USD a day that probes may cost: swaps made for what they teach. 0 switches them off.
+    pub probe_usd_per_day: f64,
+}
+
+impl Default for LearningConfig {
+    fn default() -> Self {
+        Self {
+            probe_usd_per_day: koi_core::params::Params::default().probe_usd_per_day,
+        }
+    }
 }
 
 /// Files of the listener's identity.
@@ -164,6 +183,12 @@ impl ServerConfig {
         }
         if self.window_retention_days == 0 {
             problems.push("window_retention_days must be at least 1".to_owned());
+        }
+        let usd = self.learning.probe_usd_per_day;
+        if !(0.0..=1e6).contains(&usd) {
+            problems.push(format!(
+                "learning.probe_usd_per_day = {usd} must be from 0 to 1000000"
+            ));
         }
         problems
     }

@@ -312,6 +312,7 @@ pub(crate) fn plan(seq: i64, parent: i64, jobs: &[JobId], objective: f64) -> Pla
         bound: Some(1e300),
         snapshot_hash: "0123456789abcdef".to_owned(),
         seed: u64::MAX,
+        tally: koi_core::plan::PlanTally::default(),
     }
 }
 
