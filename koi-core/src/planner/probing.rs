@@ -40,7 +40,7 @@ pub(super) fn probes(
         return BTreeMap::new();
     }
     let mut options = Vec::new();
-    let mut mechanisms: BTreeMap<(JobId, usize), String> = BTreeMap::new();
+    let mut found_by: BTreeMap<(JobId, usize), (String, f64)> = BTreeMap::new();
     for bid in bids
         .iter()
         .filter(|b| b.is_voluntary() && !b.at_risk && b.held.is_none())
@@ -51,7 +51,7 @@ pub(super) fn probes(
                 continue;
             };
             option.option = position;
-            mechanisms.insert((bid.record.id, position), mechanism);
+            found_by.insert((bid.record.id, position), (mechanism, offer.gain));
             options.push(option);
         }
     }
@@ -65,7 +65,7 @@ pub(super) fn probes(
     picked
         .into_iter()
         .filter_map(|p| {
-            let mechanism = mechanisms.remove(&(p.job, p.option))?;
+            let (mechanism, gain) = found_by.remove(&(p.job, p.option))?;
             let planned = PlannedProbe {
                 job: p.job,
                 usd: p.usd,
@@ -73,7 +73,8 @@ pub(super) fn probes(
             };
             let probing = Probing {
                 offer: p.option,
-                gain: p.gain.max(PROBE_GAIN),
+                // A probe that is a good swap as well shall not cost the budget.
+                gain: gain.max(PROBE_GAIN),
                 mechanism,
                 planned,
             };
