@@ -115,7 +115,7 @@ fn probes_end_with_the_money_the_period_and_the_last_weak_edge() {
     assert_eq!(with_params(&params, &world).probes.len(), 1);
     let off = Params {
         probe_usd_per_day: 0.0,
-        ..params.clone()
+        ..params
     };
     assert!(with_params(&off, &world).probes.is_empty());
     let ledger = &mut world.snapshot.state.slow.probes;

@@ -178,10 +178,11 @@ fn weights_follow_the_evidence_of_their_class_alone() {
     parts.experience.outcomes = (0..20).map(|i| past(40.0 + f64::from(i))).collect();
     let got = parts.run();
     let w = got.state.weights_of(JobClass::Online);
-    assert_ne!(w, class_default(JobClass::Online));
+    let bits = |w: [f64; 5]| w.map(f64::to_bits);
+    assert_ne!(bits(w), bits(class_default(JobClass::Online)));
     assert_eq!(
-        got.state.weights_of(JobClass::Batch),
-        class_default(JobClass::Batch)
+        bits(got.state.weights_of(JobClass::Batch)),
+        bits(class_default(JobClass::Batch))
     );
     assert!((w.iter().sum::<f64>() - 1.0).abs() < 1e-9);
     let ideal = got.state.ideal_points.first().unwrap();
