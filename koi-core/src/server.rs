@@ -6,6 +6,7 @@
 mod commands;
 mod hosts;
 mod learning;
+mod mechanisms;
 mod messages;
 mod planning;
 mod prices;

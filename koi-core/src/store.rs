@@ -24,7 +24,8 @@ use crate::catalog::price::PricedRow;
 use crate::causal::BeliefEvent;
 use crate::host::HostRecord;
 use crate::ids::{Epoch, JobId, PlanSeq, ReplicaId, TickId};
-use crate::slow_loop::SlowState;
+use crate::lifecycle::MechanismRecord;
+use crate::slow_loop::{SlowState, SlowTick};
 use crate::tick::{Phase, TickRecord};
 use crate::time::UtcMicros;
 use crate::validation::EvidenceRow;
@@ -43,6 +44,8 @@ pub enum TxKind {
     HostPolicy,
     /// A price feed brought prices.
     PricesUpdated,
+    /// A mechanism was proposed.
+    MechanismProposed,
     /// S0.
     TickOpened,
     /// The tick moved to its next phase and wrote nothing else.
@@ -63,12 +66,13 @@ pub enum TxKind {
 
 impl TxKind {
     /// Every kind, for metrics and tests.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::JobSubmitted,
         Self::JobCancelled,
         Self::HostSeen,
         Self::HostPolicy,
         Self::PricesUpdated,
+        Self::MechanismProposed,
         Self::TickOpened,
         Self::TickAdvanced,
         Self::EvidenceWritten,
@@ -88,6 +92,7 @@ impl TxKind {
             Self::HostSeen => "host_seen",
             Self::HostPolicy => "host_policy",
             Self::PricesUpdated => "prices_updated",
+            Self::MechanismProposed => "mechanism_proposed",
             Self::TickOpened => "tick_opened",
             Self::TickAdvanced => "tick_advanced",
             Self::EvidenceWritten => "evidence_written",
@@ -136,6 +141,10 @@ pub enum Change {
     BeliefEvents(Vec<BeliefEvent>),
     /// Replaces the slow loop's state.
     Slow(Box<SlowState>),
+    /// Appends a tick of the slow loop to its history.
+    SlowTick(Box<SlowTick>),
+    /// Inserts or replaces a mechanism beside the catalog's seeds.
+    Mechanism(Box<MechanismRecord>),
     /// Inserts or replaces prices of the feed.
     Prices(Vec<PricedRow>),
     /// Remembers the answer to an idempotency key.

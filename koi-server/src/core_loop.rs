@@ -263,6 +263,8 @@ fn rows_of(tx: &StoreTx) -> String {
         Change::Evidence(_) => "evidence".to_owned(),
         Change::BeliefEvents(_) => "belief events".to_owned(),
         Change::Slow(_) => "slow state".to_owned(),
+        Change::SlowTick(_) => "slow history".to_owned(),
+        Change::Mechanism(record) => format!("mechanism {}", record.id),
         Change::Prices(rows) => format!("{} prices", rows.len()),
         Change::Request(_) => "request".to_owned(),
         Change::Audit(_) => "audit".to_owned(),

@@ -141,7 +141,7 @@ async fn migrate_and_run(
     run(config, telemetry, store, shutdown).await
 }
 
-fn world() -> anyhow::Result<World> {
+fn world(config: &ServerConfig) -> anyhow::Result<World> {
     let catalog = Catalog::embedded();
     let listed = |problems: Vec<FieldViolation>| {
         let lines: Vec<String> = problems
@@ -156,7 +156,11 @@ fn world() -> anyhow::Result<World> {
         catalog,
         causal: Arc::new(causal),
         updates: Arc::new(updates),
-        params: Arc::new(Params::default()),
+        params: Arc::new(Params {
+            probe_usd_per_day: config.learning.probe_usd_per_day,
+            tick_interval_seconds: config.tick_interval_s,
+            ..Params::default()
+        }),
     })
 }
 
@@ -214,7 +218,7 @@ async fn assemble(
     store: Store,
     shutdown: CancellationToken,
 ) -> anyhow::Result<(Parts, Tasks)> {
-    let world = world()?;
+    let world = world(config)?;
     let tokens = TokenTable::load(&config.tokens_file(), &config.data_dir)
         .context("load who may connect")?;
     remember_tokens(&store, &tokens).await?;

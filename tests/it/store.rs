@@ -3,11 +3,13 @@
 mod conformance;
 mod faults;
 mod history;
+mod mechanisms;
 mod performance;
 mod private_cluster;
 mod programs;
 pub(crate) mod records;
 mod recovery;
+mod replay;
 mod schema;
 mod telemetry;
 mod words;

@@ -215,7 +215,12 @@ impl From<&JobSpec> for JobDraft {
             },
             slo: job.slo.into(),
             preference: PreferenceDraft {
-                weights: Outcome::ALL.into_iter().map(weight).collect(),
+                // Weights written out would be pinned.
+                weights: Outcome::ALL
+                    .into_iter()
+                    .filter(|_| job.preference.pinned)
+                    .map(weight)
+                    .collect(),
                 hard: job
                     .preference
                     .hard

@@ -56,8 +56,7 @@ pub fn admit(
         Origin::Proposal => content_id(&edge_ids, &scope_text),
     };
     check_id(&id, model, &mut violations);
-    let same = |m: &&Mechanism| m.edges == edge_ids && m.scope.canonical() == scope_text;
-    if let Some(twin) = model.mechanisms().find(same) {
+    if let Some(twin) = twin_of(&edge_ids, &scope_text, model) {
         violations.add("edges", format!("the same edges and scope as {}", twin.id));
     }
     let (mediators, outcomes) = bundle(edges);
@@ -75,6 +74,22 @@ pub fn admit(
         prior,
         status: MechanismStatus::Active,
     })
+}
+
+/// The mechanism that says the same already: a proposal of it adds nothing.
+#[must_use]
+pub fn twin<'a>(draft: &MechanismDraft, model: &'a CausalModel) -> Option<&'a Mechanism> {
+    let edges = draft.edges.iter().cloned().collect();
+    twin_of(&edges, &draft.scope.canonical(), model)
+}
+
+fn twin_of<'a>(
+    edges: &BTreeSet<String>,
+    scope: &str,
+    model: &'a CausalModel,
+) -> Option<&'a Mechanism> {
+    let same = |m: &&Mechanism| m.edges == *edges && m.scope.canonical() == scope;
+    model.mechanisms().find(same)
 }
 
 fn check_id(id: &str, model: &CausalModel, violations: &mut Violations) {

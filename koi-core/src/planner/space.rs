@@ -29,7 +29,7 @@ use super::scoring::{Change, ResidualScope, Scorer};
 use crate::catalog::GpuType;
 use crate::configuration::{Configuration, EngineShape};
 use crate::ladder::{Ladder, Rank};
-use crate::score::PreparedLimits;
+use crate::score::{Eig, PreparedLimits};
 use crate::surrogate::neighbours::HeardPoint;
 
 pub use axes::Axes;
@@ -351,7 +351,12 @@ impl<'a> Space<'a> {
         let limits = self.scorer.limits(self.view, ResidualScope::of(&rank));
         let terms = self
             .scorer
-            .score(self.view, &forecast, &limits, self.change)
+            .score(
+                self.view,
+                &forecast,
+                &limits,
+                (self.change, Eig::NotComputed),
+            )
             .map_err(|no| no.to_string())?;
         Ok(LadderOption {
             pool: candidate.site.pool,

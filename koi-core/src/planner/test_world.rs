@@ -103,6 +103,7 @@ pub(crate) fn chat(name: &str) -> JobSpec {
         },
         preference: Preference {
             weights: crate::slow_loop::weights::ONLINE_WEIGHTS,
+            pinned: false,
             hard: BTreeMap::new(),
             tau: 0.10,
         },
@@ -160,6 +161,7 @@ impl World {
                 state,
                 liveness: BTreeMap::new(),
                 silence_s: BTreeMap::new(),
+                edge_powers: None,
                 experience: crate::experience::Experience::default(),
                 measured: BTreeMap::new(),
                 points_digest: String::new(),

@@ -28,6 +28,9 @@ impl ServerMachine {
                 request,
             } => self.host_policy(now, &host, (cordoned, draining), &reason, request),
             Command::UpdatePrices { update, request } => self.update_prices(now, &update, request),
+            Command::ProposeMechanism { record, request } => {
+                self.propose_mechanism(now, *record, request)
+            }
             Command::OpenTick { cause, seed } => Ok(self.open_tick(now, cause, seed)),
             Command::AdvanceTick {
                 tick,
@@ -221,6 +224,7 @@ impl ServerMachine {
             state,
             liveness: self.live.liveness(now),
             silence_s: self.live.silence_s(self.state.hosts.keys(), now),
+            edge_powers: None,
             experience: crate::experience::Experience::default(),
             measured: std::collections::BTreeMap::new(),
             points_digest: String::new(),

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use super::{Decision, Refusal, Reply, ServerMachine};
 use crate::causal::BeliefEvent;
 use crate::ids::{JobId, TickId};
-use crate::slow_loop::SlowState;
-use crate::store::{Change, Expect, StoreTx, TxKind};
+use crate::lifecycle::MechanismRecord;
+use crate::slow_loop::SlowTick;
+use crate::store::{AuditRecord, Change, Expect, StoreTx, TxKind};
 use crate::tick::Phase;
 use crate::time::UtcMicros;
 use crate::validation::EvidenceRow;
@@ -20,8 +21,10 @@ pub struct Learned {
     pub tokens_done: BTreeMap<JobId, u64>,
     /// S3: belief events.
     pub belief_events: Vec<BeliefEvent>,
-    /// S3: the slow loop's next state.
-    pub slow: Option<SlowState>,
+    /// S3: the slow loop's tick with its next state.
+    pub slow: Option<Box<SlowTick>>,
+    /// S3: mechanisms that are archived from now on.
+    pub archived: Vec<String>,
 }
 
 impl ServerMachine {
@@ -52,7 +55,7 @@ impl ServerMachine {
             | Phase::Deploy
             | Phase::Exit { .. } => TxKind::TickAdvanced,
         };
-        let changes = self.learned_changes(record, learned);
+        let changes = self.learned_changes(now, record, learned);
         let expects = vec![Expect::TickPhase(tick, from)];
         let tx = StoreTx {
             kind,
@@ -67,7 +70,12 @@ impl ServerMachine {
         })
     }
 
-    fn learned_changes(&self, tick: crate::tick::TickRecord, learned: Learned) -> Vec<Change> {
+    fn learned_changes(
+        &self,
+        now: UtcMicros,
+        tick: crate::tick::TickRecord,
+        learned: Learned,
+    ) -> Vec<Change> {
         let mut changes = vec![Change::Tick(Box::new(tick))];
         if !learned.evidence.is_empty() {
             changes.push(Change::Evidence(learned.evidence));
@@ -83,7 +91,21 @@ impl ServerMachine {
         if !learned.belief_events.is_empty() {
             changes.push(Change::BeliefEvents(learned.belief_events));
         }
-        changes.extend(learned.slow.map(|s| Change::Slow(Box::new(s))));
+        if let Some(tick) = learned.slow {
+            changes.push(Change::Slow(Box::new(tick.state.clone())));
+            changes.push(Change::SlowTick(tick));
+        }
+        for id in learned.archived {
+            let stored = self.state.mechanisms.get(&id);
+            let record = MechanismRecord::archived(&id, stored, now);
+            changes.push(Change::Mechanism(Box::new(record)));
+            changes.push(Change::Audit(Box::new(AuditRecord {
+                actor: "review".to_owned(),
+                action: "archive_mechanism".to_owned(),
+                object: id,
+                reason: "falsified often enough".to_owned(),
+            })));
+        }
         changes
     }
 }

@@ -7,6 +7,7 @@ use crate::catalog::price::PriceUpdate;
 use crate::host::HostFacts;
 use crate::ids::{Generation, HostId, JobId, TickId};
 use crate::job::JobSpec;
+use crate::lifecycle::MechanismRecord;
 use crate::rollout::{DesiredSet, DesiredVersion, EndpointSet, ObservedState, SloTally};
 use crate::snapshot::Snapshot;
 use crate::store::{RequestRecord, StoreTx};
@@ -62,6 +63,13 @@ pub enum Command {
     UpdatePrices {
         /// Checked prices.
         update: Box<PriceUpdate>,
+        /// Who, and the idempotency key.
+        request: RequestRecord,
+    },
+    /// Accept a proposed mechanism that passed the gate.
+    ProposeMechanism {
+        /// The proposal.
+        record: Box<MechanismRecord>,
         /// Who, and the idempotency key.
         request: RequestRecord,
     },

@@ -2,6 +2,7 @@
 
 mod faults;
 mod host;
+mod mechanisms;
 mod prices;
 mod sim;
 mod ticks;

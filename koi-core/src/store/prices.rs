@@ -55,6 +55,7 @@ impl ServerState {
             replicas: self.replicas.clone(),
             beliefs: self.beliefs.clone(),
             slow: self.slow.clone(),
+            mechanisms: self.mechanisms.clone(),
             prices: PriceBook::default(),
             priced: self.priced.clone(),
         }

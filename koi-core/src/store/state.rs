@@ -10,6 +10,7 @@ use crate::catalog::price::{Price, PriceBook, PriceKey};
 use crate::causal::{Belief, BeliefEvent, BeliefKey, CausalModel};
 use crate::host::{HostPrice, HostRecord};
 use crate::ids::{Epoch, HostId, JobId, PlanSeq, ReplicaId};
+use crate::lifecycle::MechanismRecord;
 use crate::slow_loop::SlowState;
 use crate::tick::TickRecord;
 
@@ -33,6 +34,9 @@ pub struct ServerState {
     pub beliefs: BTreeMap<BeliefKey, BeliefMove>,
     /// The slow loop.
     pub slow: SlowState,
+    /// Mechanisms beside the catalog's seeds, and seeds whose status changed.
+    #[serde(default)]
+    pub mechanisms: BTreeMap<String, MechanismRecord>,
     /// The price feed. A snapshot leaves it out: `priced` says what follows from it.
     #[serde(default)]
     pub prices: PriceBook,
@@ -95,6 +99,7 @@ enum Undo {
     PlanSeq(PlanSeq),
     Beliefs(Vec<(BeliefKey, Option<BeliefMove>)>),
     Slow(Box<SlowState>),
+    Mechanism(String, Option<Box<MechanismRecord>>),
     Prices(Vec<(PriceKey, Option<Price>)>),
     Nothing,
 }
@@ -180,12 +185,16 @@ impl ServerState {
             Change::Plan(plan) => self.put_plan(plan)?,
             Change::BeliefEvents(events) => self.add_belief_events(events),
             Change::Slow(slow) => self.slow = (**slow).clone(),
+            Change::Mechanism(record) => {
+                self.mechanisms
+                    .insert(record.id.clone(), (**record).clone());
+            }
             Change::Prices(rows) => {
                 for row in rows {
                     self.prices.put(row.key.clone(), row.price.clone());
                 }
             }
-            Change::Evidence(_) | Change::Request(_) | Change::Audit(_) => {}
+            Change::Evidence(_) | Change::SlowTick(_) | Change::Request(_) | Change::Audit(_) => {}
         }
         Ok(())
     }
@@ -323,12 +332,18 @@ impl ServerState {
                     .collect(),
             ),
             Change::Slow(_) => Undo::Slow(Box::new(self.slow.clone())),
+            Change::Mechanism(record) => {
+                let before = self.mechanisms.get(&record.id).cloned().map(Box::new);
+                Undo::Mechanism(record.id.clone(), before)
+            }
             Change::Prices(rows) => Undo::Prices(
                 rows.iter()
                     .map(|r| (r.key.clone(), self.prices.price(&r.key).cloned()))
                     .collect(),
             ),
-            Change::Evidence(_) | Change::Request(_) | Change::Audit(_) => Undo::Nothing,
+            Change::Evidence(_) | Change::SlowTick(_) | Change::Request(_) | Change::Audit(_) => {
+                Undo::Nothing
+            }
         }
     }
 
@@ -350,6 +365,7 @@ impl ServerState {
                     }
                 }
                 Undo::Slow(before) => self.slow = *before,
+                Undo::Mechanism(id, before) => put_back(&mut self.mechanisms, id, before),
                 Undo::Prices(before) => {
                     for (key, price) in before {
                         match price {

@@ -10,7 +10,8 @@ use koi_core::tick::{Phase, TickRecord};
 
 use super::head::Head;
 use super::{
-    StoreError, audit, belief, evidence, host, job, plan, price, replica, request, state, tick,
+    StoreError, audit, belief, evidence, host, job, mechanism, plan, price, replica, request,
+    slow_history, state, tick,
 };
 
 /// What the changes of a transaction share.
@@ -131,6 +132,8 @@ async fn apply_change(
         Change::Evidence(rows) => evidence::evidence_insert(db, rows).await,
         Change::BeliefEvents(events) => belief::belief_events_insert(db, events).await,
         Change::Slow(slow) => state::slow_state_put(db, slow).await,
+        Change::SlowTick(tick) => slow_history::slow_tick_put(db, tick).await,
+        Change::Mechanism(record) => mechanism::mechanism_put(db, record).await,
         Change::Prices(rows) => price::prices_put(db, rows, context.tx.at).await,
         Change::Request(record) => request::request_insert(db, record, context.tx.at).await,
         Change::Audit(record) => audit::audit_insert(db, record, context.tx).await,

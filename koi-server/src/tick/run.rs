@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 
 use koi_core::catalog::Catalog;
 use koi_core::causal::CausalModel;
+use koi_core::causal::graph::id_kind;
 use koi_core::ids::TickId;
+use koi_core::lifecycle::{MechanismRecord, with_records};
 use koi_core::params::Params;
 use koi_core::plan::PlanDraft;
 use koi_core::plan_check::{CheckedPlan, PlanViolation};
@@ -129,7 +131,8 @@ struct Run {
 }
 
 impl Run {
-    fn new(parts: TickParts, snapshot: Snapshot, deadline: Instant) -> Self {
+    fn new(mut parts: TickParts, snapshot: Snapshot, deadline: Instant) -> Self {
+        parts.world = parts.world.with_mechanisms(&snapshot.state.mechanisms);
         Self {
             parts,
             snapshot,
@@ -247,6 +250,27 @@ impl Run {
 }
 
 impl World {
+    /// The same world with stored mechanisms over the catalog's seeds.
+    #[must_use]
+    pub fn with_mechanisms(&self, records: &BTreeMap<String, MechanismRecord>) -> Self {
+        if records.is_empty() {
+            return self.clone();
+        }
+        let stored = with_records(&self.causal, records, &|name| id_kind(self.catalog, name));
+        for (id, problems) in &stored.left_out {
+            let listed: Vec<String> = problems
+                .iter()
+                .map(|p| format!("{}: {}", p.field, p.message))
+                .collect();
+            let problem = listed.join("; ");
+            tracing::warn!(mechanism = id, problem, "a stored mechanism takes no part");
+        }
+        Self {
+            causal: Arc::new(stored.model),
+            ..self.clone()
+        }
+    }
+
     /// What planner and checks decide in.
     #[must_use]
     pub fn planning_context<'a>(&'a self, points: &'a PlannedPoints) -> PlanningContext<'a> {

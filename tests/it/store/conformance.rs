@@ -49,6 +49,7 @@ async fn every_change_is_in_the_loaded_state() {
         tx(vec![put_plan(&plan(1, 0, &[chat.id], 0.1 + 0.2))]),
         tx(vec![
             Change::Slow(Box::default()),
+            Change::Mechanism(Box::new(super::mechanisms::proposal("M_0badcafe"))),
             Change::Host(Box::new(host("h1", 2))),
         ]),
         tx(vec![Change::Evidence(vec![evidence(1, chat.id, 0, 30)])]),

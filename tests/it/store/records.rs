@@ -86,6 +86,7 @@ fn spec(name: &str) -> JobSpec {
         },
         preference: Preference {
             weights: [0.2; 5],
+            pinned: false,
             hard: BTreeMap::from([(Outcome::ALL[0], 12.5)]),
             tau: 0.1,
         },
@@ -312,6 +313,7 @@ pub(crate) fn plan(seq: i64, parent: i64, jobs: &[JobId], objective: f64) -> Pla
         bound: Some(1e300),
         snapshot_hash: "0123456789abcdef".to_owned(),
         seed: u64::MAX,
+        tally: koi_core::plan::PlanTally::default(),
     }
 }
 

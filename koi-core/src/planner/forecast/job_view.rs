@@ -10,7 +10,7 @@ use crate::slow_loop::{IdealPoint, ideal_point};
 use crate::snapshot::Snapshot;
 use crate::store::JobRecord;
 use crate::surrogate::BatchProgress;
-use crate::variables::Outcome;
+use crate::variables::{OUTCOME_COUNT, Outcome};
 
 /// A job with everything that does not depend on the ladder.
 #[derive(Debug, Clone)]
@@ -27,6 +27,8 @@ pub struct JobView<'a> {
     pub ideal: IdealPoint,
     /// What the surrogate's learned members know of its model.
     pub learned: Learned<'a>,
+    /// Weights of J: the operator's where pinned, else those of the class as they stand.
+    pub weights: [f64; OUTCOME_COUNT],
 }
 
 impl<'a> JobView<'a> {
@@ -48,6 +50,11 @@ impl<'a> JobView<'a> {
             progress: batch_progress(record, measured, snapshot.now),
             limits: limits(record),
             ideal: attainable(ideal_point(&history, context.params), spec.class, &workload),
+            weights: if spec.preference.pinned {
+                spec.preference.weights
+            } else {
+                snapshot.state.slow.weights_of(spec.class)
+            },
             workload,
             learned: Learned::of(record, snapshot, context),
         }

@@ -14,7 +14,7 @@ use crate::configuration::EngineShape;
 use crate::planner::enumerate::rules::amount_refusal;
 use crate::planner::forecast::{NoForecast, RankPlan, Summary, forecast_rank, summarize_at};
 use crate::planner::pools::CHAIN_SIZES;
-use crate::score::PreparedLimits;
+use crate::score::{Eig, PreparedLimits};
 use crate::surrogate::Told;
 
 /// A shape with what its candidates share.
@@ -185,7 +185,10 @@ impl<'a> Space<'a> {
         found: &mut Found,
     ) {
         let breach = limits.any(&summary.outcomes, self.scorer.context.params);
-        let Ok(rating) = self.scorer.rate(self.view, summary, breach, self.change) else {
+        let Ok(rating) =
+            self.scorer
+                .rate(self.view, summary, breach, (self.change, Eig::NotComputed))
+        else {
             return found.refuse(Refusal::NotScored, 1);
         };
         let scored = Scored {
