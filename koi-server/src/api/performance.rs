@@ -7,6 +7,7 @@ use koi_proto::convert::performance::row_from_wire;
 use koi_proto::v1;
 use tonic::{Request, Response, Status};
 
+use super::prices::today;
 use super::status::{invalid, invalid_field, searchable, store_failed};
 use crate::auth::TokenTable;
 use crate::core_loop::utc_now;
@@ -127,12 +128,16 @@ fn filter(request: &v1::ListRowsRequest) -> Result<PerformanceFilter, Status> {
 fn checked(
     rows: Vec<v1::PerformanceRow>,
 ) -> Result<Vec<koi_core::performance::PerformanceRow>, Status> {
+    let today = today()?;
     let mut problems = Violations::default();
     let mut seen = std::collections::BTreeSet::new();
     let mut good = Vec::with_capacity(rows.len());
     for (index, row) in rows.into_iter().enumerate() {
         let place = format!("rows[{index}]");
         match row_from_wire(row) {
+            Ok(row) if row.is_from_the_future(today) => {
+                problems.add(format!("{place}.date"), "is in the future");
+            }
             Ok(row) if seen.insert((row.source.clone(), row.row_id.clone())) => good.push(row),
             Ok(_) => problems.add(format!("{place}.row_id"), "stands twice in this call"),
             Err(found) => problems.extend(&place, found),
