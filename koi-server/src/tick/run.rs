@@ -16,7 +16,6 @@ use koi_core::plan_check::{CheckedPlan, PlanViolation};
 use koi_core::planner::PlanningContext;
 use koi_core::server::{Command, Learned, Refusal, Reply};
 use koi_core::snapshot::Snapshot;
-
 use koi_core::store::RequestRecord;
 use koi_core::surrogate::points::PlannedPoints;
 use koi_core::tick::observatory::Observatory;
