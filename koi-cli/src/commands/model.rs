@@ -90,9 +90,8 @@ fn read_file(path: &Path) -> anyhow::Result<String> {
     let shown = path.display();
     let file = std::fs::File::open(path).map_err(|error| {
         let hint = "; `koi model list` shows the names that need no file";
-        let failure = Failure::unreadable(path, &error);
-        let message = format!("{}{hint}", failure.message);
-        Failure { message, ..failure }
+        let message = format!("cannot read {shown}: {error}{hint}");
+        Failure::new(ExitCode::Invalid, message)
     })?;
     bounded(file, &shown.to_string())
 }
