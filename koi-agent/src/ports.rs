@@ -88,7 +88,13 @@ impl PortLedger {
     /// before it is given and [`Self::restore`] brings back what adopted replicas have.
     #[must_use]
     pub fn open(path: &Path, range: RangeInclusive<u16>, address: IpAddr) -> Self {
-        let leases = read_json(path).ok().flatten().unwrap_or_default();
+        let leases = match read_json(path) {
+            Ok(leases) => leases.unwrap_or_default(),
+            Err(error) => {
+                tracing::warn!(%error, "the ledger of ports counts as empty");
+                BTreeMap::new()
+            }
+        };
         Self {
             next: *range.start(),
             range,

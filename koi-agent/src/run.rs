@@ -258,6 +258,10 @@ async fn adopt(launcher: &Launcher) -> anyhow::Result<Vec<ReplicaProcess>> {
             }
         }
     }
+    for process in &running {
+        launcher.restore_ports(&process.meta);
+    }
+    launcher.stop_orphans(None).await;
     Ok(running)
 }
 

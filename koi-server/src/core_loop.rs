@@ -46,6 +46,7 @@ enum Message {
 #[derive(Clone)]
 pub struct Core {
     mailbox: mpsc::Sender<Message>,
+    deposed: CancellationToken,
 }
 
 /// What the loop works with.
@@ -76,8 +77,15 @@ impl Core {
     #[must_use]
     pub fn spawn(parts: CoreParts) -> (Self, tokio::task::JoinHandle<()>) {
         let (mailbox, inbox) = mpsc::channel(MAILBOX);
-        let task = tokio::spawn(Loop::new(parts, inbox).run());
-        (Self { mailbox }, task)
+        let deposed = CancellationToken::new();
+        let task = tokio::spawn(Loop::new(parts, inbox, deposed.clone()).run());
+        (Self { mailbox, deposed }, task)
+    }
+
+    /// True when the loop ended because another server took the lead.
+    #[must_use]
+    pub fn is_deposed(&self) -> bool {
+        self.deposed.is_cancelled()
     }
 
     /// Asks for something and waits for the answer.
@@ -127,6 +135,7 @@ type Commit = Pin<Box<dyn Future<Output = Result<(), StoreError>> + Send>>;
 
 struct Loop {
     parts: CoreParts,
+    deposed: CancellationToken,
     inbox: mpsc::Receiver<Message>,
     callers: BTreeMap<Ticket, oneshot::Sender<Result<Reply, Refusal>>>,
     next_ticket: u64,
@@ -134,9 +143,10 @@ struct Loop {
 }
 
 impl Loop {
-    fn new(parts: CoreParts, inbox: mpsc::Receiver<Message>) -> Self {
+    fn new(parts: CoreParts, inbox: mpsc::Receiver<Message>, deposed: CancellationToken) -> Self {
         Self {
             parts,
+            deposed,
             inbox,
             callers: BTreeMap::new(),
             next_ticket: 0,
@@ -210,6 +220,7 @@ impl Loop {
             Effect::Publish(set) => self.publish(set),
             Effect::StepDown => {
                 tracing::error!("another server leads this database: stopping");
+                self.deposed.cancel();
                 self.parts.shutdown.cancel();
             }
         }

@@ -1,7 +1,5 @@
 //! Logs, own metrics and traces of the server process.
 
-use std::net::SocketAddr;
-
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use opentelemetry::trace::TracerProvider as _;
 use opentelemetry_otlp::WithExportConfig as _;
@@ -152,13 +150,11 @@ impl Telemetry {
     ///
     /// # Errors
     /// When the address cannot be bound.
-    pub async fn serve_metrics(
+    pub fn serve_metrics(
         &self,
-        listen: SocketAddr,
+        listener: tokio::net::TcpListener,
         shutdown: CancellationToken,
-    ) -> anyhow::Result<(SocketAddr, tokio::task::JoinHandle<()>)> {
-        let listener = tokio::net::TcpListener::bind(listen).await?;
-        let address = listener.local_addr()?;
+    ) -> tokio::task::JoinHandle<()> {
         let handle = self.metrics.clone();
         let page = move || {
             let handle = handle.clone();
@@ -168,14 +164,13 @@ impl Telemetry {
             }
         };
         let router = axum::Router::new().route("/metrics", axum::routing::get(page));
-        let task = tokio::spawn(async move {
+        tokio::spawn(async move {
             let serving =
                 axum::serve(listener, router).with_graceful_shutdown(shutdown.cancelled_owned());
             if let Err(error) = serving.await {
                 tracing::warn!(%error, "the metrics listener ended");
             }
-        });
-        Ok((address, task))
+        })
     }
 
     /// Sends what is buffered; bounded by the exporter's own timeout.

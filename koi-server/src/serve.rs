@@ -20,8 +20,10 @@ use koi_core::violation::FieldViolation;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use self::listen::Ears;
 use crate::agents::registry::Registry;
 use crate::agents::telemetry::MAX_AHEAD_SECONDS;
+use crate::api::idempotency::Requests;
 use crate::auth::{Identity, TokenTable};
 use crate::config::ServerConfig;
 use crate::core_loop::{Core, CoreParts, utc_now};
@@ -167,6 +169,7 @@ fn world(config: &ServerConfig) -> anyhow::Result<World> {
 struct Parts {
     core: Core,
     store: Store,
+    requests: Requests,
     tokens: TokenTable,
     registry: Arc<Registry>,
     endpoints: Arc<EndpointBoard>,
@@ -187,12 +190,13 @@ async fn run(
     store: Store,
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
+    // A server that cannot serve must not take the lead from one that does.
+    let ears = Ears::open(config).await?;
     let (parts, mut tasks) = assemble((config, prices), store, shutdown.clone()).await?;
-    let (metrics_address, metrics_task) = telemetry
-        .serve_metrics(config.metrics_listen, shutdown.clone())
-        .await?;
-    tasks.push(metrics_task);
-    let result = listen::listen(config, &parts, metrics_address).await;
+    let metrics_address = ears.metrics.local_addr()?;
+    tasks.push(telemetry.serve_metrics(ears.metrics, shutdown.clone()));
+    let listened = listen::listen(config, &parts, (ears.calls, ears.tls), metrics_address).await;
+    let is_deposed = parts.core.is_deposed();
     shutdown.cancel();
     parts.tasks.close();
     let ends = async {
@@ -207,7 +211,9 @@ async fn run(
         tracing::warn!("some tasks did not end in time");
     }
     parts.store.close().await;
-    result
+    listened?;
+    anyhow::ensure!(!is_deposed, "another server leads this database");
+    Ok(())
 }
 
 type Tasks = Vec<tokio::task::JoinHandle<()>>;
@@ -221,6 +227,7 @@ async fn assemble(
     let world = world(config)?;
     let tokens = TokenTable::load(&config.tokens_file(), &config.data_dir)
         .context("load who may connect")?;
+    let endpoints = Arc::new(EndpointBoard::open(config.endpoints_dir())?);
     remember_tokens(&store, &tokens).await?;
     let epoch = store.acquire_epoch().await.context("take the lead")?;
     let mut loaded = store.load_state().await.context("load the state")?;
@@ -233,7 +240,6 @@ async fn assemble(
             "row left out"
         );
     }
-    let endpoints = Arc::new(EndpointBoard::open(config.endpoints_dir())?);
     endpoints.sweep(|job| loaded.state.job_named(job).is_some());
     let registry = Arc::new(Registry::default());
     let settings = ServerSettings {
@@ -270,6 +276,7 @@ async fn assemble(
     let tasks = TaskTracker::new();
     let parts = Parts {
         core,
+        requests: Requests::new(store.clone()),
         store,
         tokens,
         registry,

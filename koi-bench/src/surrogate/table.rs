@@ -12,6 +12,8 @@ use koi_core::model::{KnownModel, ModelFacts};
 use koi_core::performance::import::{AskedRow, asked_rows};
 use koi_core::surrogate::measured_row::{MeasuredRow, Question};
 
+use crate::Usage;
+
 /// Largest table that is read.
 const MAX_BYTES: u64 = 64 << 20;
 
@@ -69,7 +71,10 @@ pub(super) fn shared_folder() -> Option<PathBuf> {
 
 /// Reads a table.
 pub(super) fn read(path: &std::path::Path) -> Result<Vec<Point>> {
-    let size = std::fs::metadata(path)?.len();
+    let refuse = |why: String| Usage(format!("{}: {why}", path.display()));
+    let size = std::fs::metadata(path)
+        .map_err(|e| refuse(e.to_string()))?
+        .len();
     if size > MAX_BYTES {
         bail!(
             "{} is {size} bytes; at most {MAX_BYTES} are read",
@@ -78,7 +83,12 @@ pub(super) fn read(path: &std::path::Path) -> Result<Vec<Point>> {
     }
     let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
     let name = path.display();
-    let asked = asked_rows(&text).map_err(|problems| anyhow!("{name}: {problems:?}"))?;
+    let asked = asked_rows(&text).map_err(|problems| {
+        let words = problems
+            .iter()
+            .map(|p| format!("{}: {}", p.field, p.message));
+        refuse(words.collect::<Vec<_>>().join("; "))
+    })?;
     let mut reader = csv::ReaderBuilder::new()
         .flexible(true)
         .from_reader(text.as_bytes());

@@ -57,6 +57,9 @@ pub fn matrices(m: &ModelFacts) -> Matrices {
     ]
 }
 
+/// Over the arithmetic ceiling of a device.
+const CEILING_MARGIN: f64 = 1.5;
+
 /// What must be equal for a point to count.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 struct Scope {
@@ -136,6 +139,7 @@ impl MeasuredPoints {
         let others = calibration.stack(&predicted, &gpu.id, question.generation, |_| {
             NeighbourVoice::default()
         });
+        absurd(measured, (question, gpu), &others).map_or(Ok(()), Err)?;
         let log_errors = log_errors(&others, &predicted, measured);
         if log_errors.iter().all(Option::is_none) {
             return Err("nothing that the members predict was measured".to_owned());
@@ -223,6 +227,51 @@ impl MeasuredPoints {
         let voices = listen(&Spot::of(situation), near);
         voices.get(quantity.index()).copied().unwrap_or_default()
     }
+}
+
+/// Why no deployment can have measured this; `None` for what may be true.
+///
+/// # Formula
+/// A device generates at most peak FLOP/s ÷ (2 · active parameters) tokens per second, whatever its
+/// batch; [`CEILING_MARGIN`] is for what peaks and counts leave out. On either side, a factor over
+/// what the other members say that only an error of units or of a hand explains.
+fn absurd(
+    measured: &Measured,
+    (question, gpu): (&Question, &GpuType),
+    others: &StackPrediction,
+) -> Option<String> {
+    let model = &question.model;
+    let shape = &question.shape;
+    let n_gpus = f64::from(shape.tp) * f64::from(shape.pp) * f64::from(question.n_replicas);
+    let peaks = &gpu.peak_flops;
+    let fastest = [peaks.fp16, peaks.fp8, peaks.int8, peaks.fp4];
+    let peak = fastest.into_iter().flatten().fold(peaks.bf16, f64::max);
+    let ceiling = CEILING_MARGIN * n_gpus * peak / (2.0 * model.params_active as f64);
+    if let Some(tokens) = measured.output_tokens_per_sec.filter(|t| *t > ceiling) {
+        return Some(format!(
+            "{tokens:.4e} tokens/s are more than {n_gpus} devices can compute ({ceiling:.3e})"
+        ));
+    }
+    let sides = [
+        (
+            "tokens/s",
+            measured.output_tokens_per_sec,
+            others.out_tok_s_system,
+            1e3,
+        ),
+        ("ms TPOT", mean(measured.tpot), others.tpot_mean_ms, 1e3),
+        // A queue can be long.
+        ("ms TTFT", mean(measured.ttft), others.ttft_mean_ms, 1e5),
+    ];
+    sides
+        .into_iter()
+        .find_map(|(unit, measured, said, factor)| {
+            let (measured, said) = (measured?, said?.mixed.value);
+            let ratio = measured / said;
+            let is_near = ratio <= factor && ratio >= 1.0 / factor;
+            (said > 0.0 && !is_near)
+                .then(|| format!("{measured:.4e} {unit} are absurd where {said:.4e} are expected"))
+        })
 }
 
 fn log_errors(
@@ -392,5 +441,32 @@ mod tests {
             assert!(points.add("a", (&q, gpu), &measured, &calibration).is_err());
         }
         assert!(points.is_empty());
+    }
+
+    #[test]
+    fn what_no_device_can_do_is_refused_by_name() {
+        let gpu = Catalog::embedded().gpu_type("H100").unwrap();
+        let q = question(16.0, gpu);
+        let mut points = MeasuredPoints::default();
+        let calibration = Calibration::embedded();
+        let rate = |tokens: f64| Measured {
+            output_tokens_per_sec: Some(tokens),
+            ..Measured::default()
+        };
+        for (measured, word) in [
+            (rate(9e7), "can compute"),
+            (rate(1e-300), "absurd"),
+            (tpot(1e-300), "absurd"),
+            (tpot(1e7), "absurd"),
+        ] {
+            let why = points.add("a", (&q, gpu), &measured, &calibration);
+            assert!(why.as_ref().is_err_and(|w| w.contains(word)), "{why:?}");
+        }
+        assert!(points.is_empty());
+        assert!(
+            points
+                .add("a", (&q, gpu), &rate(500.0), &calibration)
+                .is_ok()
+        );
     }
 }

@@ -1,7 +1,9 @@
 //! Prices in the `Fleet` service: a feed's update, and what holds.
 
+use std::collections::BTreeSet;
+
 use koi_core::catalog::price::{
-    Date, Merged, Price, PriceBook, PriceKey, PriceOrigin, PriceUpdate, PricedRow, holding,
+    Date, Merged, Place, Price, PriceBook, PriceKey, PriceOrigin, PriceUpdate, PricedRow, holding,
 };
 use koi_core::environment::Market;
 use koi_core::server::{Command, Reply, ServerMachine};
@@ -11,7 +13,7 @@ use prost::Message as _;
 use tonic::Status;
 
 use super::fleet::FleetApi;
-use super::jobs::remembered;
+use super::idempotency::Asked;
 use super::status::{invalid, invalid_field, refused};
 use crate::auth::Identity;
 use crate::core_loop::utc_now;
@@ -25,7 +27,7 @@ const PAGE_SIZES: (usize, usize) = (100, 500);
 /// Stands between the parts of a page token; names have no such character.
 const SEPARATOR: char = '\u{1f}';
 
-fn today() -> Result<Date, Status> {
+pub(super) fn today() -> Result<Date, Status> {
     let days = utc_now().0.div_euclid(86_400_000_000);
     Date::from_days(days).map_err(|e| Status::internal(format!("the clock is wrong: {e}")))
 }
@@ -42,9 +44,13 @@ impl FleetApi {
             ..request.clone()
         };
         let overlay = overlay_from_wire(request).map_err(|found| invalid(&found))?;
-        let update = overlay
+        let mut update = overlay
             .into_update(self.catalog, today()?, MAX_AGE_DAYS)
             .map_err(|found| invalid(&found))?;
+        let asked = self.core.read(places).await;
+        let known = asked.map_err(|refusal| refused(&refusal))?;
+        let sent = PriceBook::from(update.rows.clone());
+        update.flags.extend(sent.in_unknown_places(&known));
         let warnings = v1::UpdatePricesReply {
             n_warnings: u32::try_from(update.flags.len()).unwrap_or(u32::MAX),
             warnings: warnings(&update),
@@ -56,13 +62,14 @@ impl FleetApi {
             merged.map_err(|found| invalid(&found))?
         } else {
             let payload = payload.encode_to_vec();
-            match remembered(&self.store, identity, &key, &payload).await? {
-                Ok(object) => counted(&object)?,
-                Err(request) => {
-                    let update = Box::new(update);
+            match self.requests.ask(identity, &key, &payload).await? {
+                Asked::Before(object) => counted(&object)?,
+                Asked::Now(turn) => {
+                    let (update, request) = (Box::new(update), turn.record.clone());
                     let command = Command::UpdatePrices { update, request };
-                    let done = self.core.command(command).await;
-                    match done.map_err(|refusal| refused(&refusal))? {
+                    let core = self.core.clone();
+                    let done = turn.run(async move { core.command(command).await });
+                    match done.await?.map_err(|refusal| refused(&refusal))? {
                         Reply::Object(object) => counted(&object)?,
                         Reply::TickOpened(_) | Reply::Done => {
                             return Err(Status::internal("no counts came back"));
@@ -116,6 +123,17 @@ impl FleetApi {
             }),
         })
     }
+}
+
+/// Where listed prices and hosts are.
+fn places(machine: &ServerMachine) -> BTreeSet<Place> {
+    let mut known = machine.base_prices().places();
+    let hosts = machine.state().hosts.values();
+    known.extend(hosts.map(|host| {
+        let place = &host.facts.environment;
+        (place.cloud.clone(), place.region.clone())
+    }));
+    known
 }
 
 fn counted(object: &str) -> Result<Merged, Status> {

@@ -1,9 +1,13 @@
 //! The gRPC listener: every service, health, reflection, limits and TLS.
 
+use std::net::SocketAddr;
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use koi_core::settings::SettingsError;
 use koi_proto::v1;
+use tokio::net::TcpListener;
 use tonic::transport::{Identity as TlsIdentity, Server, ServerTlsConfig};
 
 use super::Parts;
@@ -29,15 +33,48 @@ const MAX_TELEMETRY_BYTES: usize = 4 * 1024 * 1024;
 /// Longest time for an ordinary call, whatever the client says.
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// What can be refused to a server before it takes the lead: its addresses and its certificate.
+pub(super) struct Ears {
+    pub(super) calls: TcpListener,
+    pub(super) metrics: TcpListener,
+    pub(super) tls: Option<ServerTlsConfig>,
+}
+
+impl Ears {
+    /// Binds the listeners and reads the certificate.
+    pub(super) async fn open(config: &ServerConfig) -> anyhow::Result<Self> {
+        let bind = async |address: SocketAddr| {
+            let bound = TcpListener::bind(address).await;
+            bound.with_context(|| format!("listen on {address}"))
+        };
+        let file = |path: &Path| {
+            std::fs::read(path).map_err(|source| SettingsError::Read {
+                path: path.to_owned(),
+                source,
+            })
+        };
+        let tls = match &config.tls {
+            Some(tls) => {
+                let (cert, key) = (file(&tls.cert_file)?, file(&tls.key_file)?);
+                Some(ServerTlsConfig::new().identity(TlsIdentity::from_pem(cert, key)))
+            }
+            None => None,
+        };
+        Ok(Self {
+            calls: bind(config.listen).await?,
+            metrics: bind(config.metrics_listen).await?,
+            tls,
+        })
+    }
+}
+
 /// Serves every call until shutdown.
 pub(super) async fn listen(
     config: &ServerConfig,
     parts: &Parts,
-    metrics_address: std::net::SocketAddr,
+    (listener, tls): (TcpListener, Option<ServerTlsConfig>),
+    metrics_address: SocketAddr,
 ) -> anyhow::Result<()> {
-    let listener = tokio::net::TcpListener::bind(config.listen)
-        .await
-        .with_context(|| format!("listen on {}", config.listen))?;
     let address = listener.local_addr()?;
     let (health, health_service) = tonic_health::server::health_reporter();
     health
@@ -52,11 +89,8 @@ pub(super) async fn listen(
         .http2_keepalive_interval(Some(Duration::from_secs(10)))
         .http2_keepalive_timeout(Some(Duration::from_secs(5)))
         .http2_max_header_list_size(Some(16 * 1024));
-    if let Some(tls) = &config.tls {
-        let cert = std::fs::read(&tls.cert_file).context("read the certificate")?;
-        let key = std::fs::read(&tls.key_file).context("read the private key")?;
-        server =
-            server.tls_config(ServerTlsConfig::new().identity(TlsIdentity::from_pem(cert, key)))?;
+    if let Some(tls) = tls {
+        server = server.tls_config(tls).context("use the certificate")?;
     }
     tracing::info!(%address, %metrics_address, "serving");
     announce(config, address, metrics_address)?;
@@ -76,8 +110,8 @@ pub(super) async fn listen(
 /// Writes the addresses in use, for whoever started the server with port 0.
 fn announce(
     config: &ServerConfig,
-    address: std::net::SocketAddr,
-    metrics_address: std::net::SocketAddr,
+    address: SocketAddr,
+    metrics_address: SocketAddr,
 ) -> anyhow::Result<()> {
     let text = format!("listen = \"{address}\"\nmetrics_listen = \"{metrics_address}\"\n");
     let path = config.data_dir.join("server.addresses.toml");
@@ -95,6 +129,7 @@ fn decisions(parts: &Parts) -> tonic::service::Routes {
     let Parts {
         core,
         store,
+        requests,
         tokens,
         ticks,
         world,
@@ -109,6 +144,7 @@ fn decisions(parts: &Parts) -> tonic::service::Routes {
     let tick_api = TicksApi {
         core: core.clone(),
         store: store.clone(),
+        requests: requests.clone(),
         tokens: tokens.clone(),
         ticks: ticks.clone(),
     };
@@ -148,6 +184,7 @@ fn operations(routes: tonic::service::Routes, parts: &Parts) -> tonic::service::
     let Parts {
         core,
         store,
+        requests,
         tokens,
         ticks,
         world,
@@ -155,12 +192,13 @@ fn operations(routes: tonic::service::Routes, parts: &Parts) -> tonic::service::
     } = parts;
     let fleet = FleetApi {
         core: core.clone(),
-        store: store.clone(),
+        requests: requests.clone(),
         tokens: tokens.clone(),
         catalog: world.catalog,
     };
     let admin = AdminApi {
         core: core.clone(),
+        store: store.clone(),
         tokens: tokens.clone(),
         ticks: ticks.clone(),
         started_at: utc_now(),
@@ -183,6 +221,7 @@ fn jobs_api(parts: &Parts) -> JobsApi {
     JobsApi {
         core: parts.core.clone(),
         store: parts.store.clone(),
+        requests: parts.requests.clone(),
         tokens: parts.tokens.clone(),
         endpoints: parts.endpoints.clone(),
         observatory: parts.observatory.clone(),

@@ -47,7 +47,10 @@ fn a_plan_believes_what_others_measured_of_the_model_and_says_so() {
     assert!(silent.coverage.abs() < 1e-12);
     let told = promise(&points(1_000.0));
     let heard = told.members[0].of(Quantity::Throughput).neighbours;
-    assert!(heard.coverage > 0.1 && heard.correction < -0.15, "{heard:?}");
+    assert!(
+        heard.coverage > 0.1 && heard.correction < -0.15,
+        "{heard:?}"
+    );
     // Slower than first principles: the same tokens need more devices, or a later end.
     let rate = |p: &Promise| {
         let gpus = p.usd_per_hour.unwrap() / 2.0;
