@@ -35,80 +35,58 @@ async fn show(context: &Context) -> anyhow::Result<()> {
     })
 }
 
+/// A value and the digits it is shown with.
+type Shown = (Option<f64>, usize);
+
 /// One line per controller: what it read, what it says.
 fn controllers(tick: &v1::SlowTick) -> String {
-    let count = |n: u32| Some(f64::from(n));
-    let active = count(tick.n_active_jobs).filter(|n| *n > 0.0);
-    let rate = active.map(|n| f64::from(tick.n_swapped_jobs) / n);
     let mut grid = Grid::new(&["CONTROLLER", "VALUE", "READS", "READ"]);
-    let rows = [
-        (
-            "q1_rate",
-            tick.q1_rate,
-            3,
-            "evidence rows",
-            count(tick.n_evidence_rows),
-            0,
-        ),
-        ("regret", tick.regret, 3, "q1_rate", tick.q1_rate, 3),
-        (
-            "explore_weight",
-            Some(tick.explore_weight),
-            3,
-            "regret",
-            tick.regret,
-            3,
-        ),
-        (
-            "swap_budget",
-            count(tick.swap_budget),
-            0,
-            "regret",
-            tick.regret,
-            3,
-        ),
-        (
-            "churn_price",
-            Some(tick.churn_price),
-            3,
-            "swap rate",
-            rate,
-            3,
-        ),
-        (
-            "swap_target",
-            Some(tick.swap_target),
-            3,
-            "ticks",
-            Some(tick.tick_count as f64),
-            0,
-        ),
-        (
-            "dro_radius",
-            Some(tick.dro_radius),
-            3,
-            "coverage",
-            tick.coverage,
-            3,
-        ),
-        (
-            "probe_usd_today",
-            Some(tick.probe_usd_today),
-            2,
-            "probes",
-            count(tick.n_probed_jobs),
-            0,
-        ),
-    ];
-    for (name, value, digits, reads, read, read_digits) in rows {
+    for (name, value, reads, read) in controller_rows(tick) {
         grid.row([
             name.to_owned(),
-            number(value, digits),
+            number(value.0, value.1),
             reads.to_owned(),
-            number(read, read_digits),
+            number(read.0, read.1),
         ]);
     }
     grid.numbers(&[1, 3]).text()
+}
+
+fn controller_rows(tick: &v1::SlowTick) -> [(&'static str, Shown, &'static str, Shown); 8] {
+    let count = |n: u32| (Some(f64::from(n)), 0);
+    let active = Some(f64::from(tick.n_active_jobs)).filter(|n| *n > 0.0);
+    let rate = (active.map(|n| f64::from(tick.n_swapped_jobs) / n), 3);
+    let regret = (tick.regret, 3);
+    let weight = (Some(tick.explore_weight), 3);
+    let target = (Some(tick.swap_target), 3);
+    let ticks = (Some(tick.tick_count as f64), 0);
+    let radius = (Some(tick.dro_radius), 3);
+    let probed = (Some(tick.probe_usd_today), 2);
+    [
+        (
+            "q1_rate",
+            (tick.q1_rate, 3),
+            "evidence rows",
+            count(tick.n_evidence_rows),
+        ),
+        ("regret", regret, "q1_rate", (tick.q1_rate, 3)),
+        ("explore_weight", weight, "regret", regret),
+        ("swap_budget", count(tick.swap_budget), "regret", regret),
+        (
+            "churn_price",
+            (Some(tick.churn_price), 3),
+            "swap rate",
+            rate,
+        ),
+        ("swap_target", target, "ticks", ticks),
+        ("dro_radius", radius, "coverage", (tick.coverage, 3)),
+        (
+            "probe_usd_today",
+            probed,
+            "probes",
+            count(tick.n_probed_jobs),
+        ),
+    ]
 }
 
 fn weights(tick: &v1::SlowTick) -> String {

@@ -10,6 +10,7 @@ use koi_core::store::BeliefMove;
 use koi_proto::v1;
 use tonic::{Request, Response, Status};
 
+use super::idempotency::Requests;
 use super::paging::{cut, page};
 use super::status::{invalid_field, refused, store_failed};
 use crate::auth::TokenTable;
@@ -31,6 +32,8 @@ pub struct BeliefsApi {
     pub core: Core,
     /// The log.
     pub store: Store,
+    /// Idempotency keys.
+    pub requests: Requests,
     /// Who may ask.
     pub tokens: TokenTable,
     /// Seeds.

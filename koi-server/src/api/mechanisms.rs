@@ -13,7 +13,7 @@ use prost::Message as _;
 use tonic::Status;
 
 use super::beliefs::BeliefsApi;
-use super::jobs::remembered;
+use super::idempotency::Asked;
 use super::paging::{cut, page};
 use super::status::{invalid, invalid_field, refused, store_failed};
 use crate::auth::Identity;
@@ -129,14 +129,15 @@ impl BeliefsApi {
         let mut mechanism_id = mechanism.id.clone();
         if !validate_only {
             let payload = payload.encode_to_vec();
-            mechanism_id = match remembered(&self.store, identity, &key, &payload).await? {
-                Ok(object) => object,
-                Err(request) => {
+            mechanism_id = match self.requests.ask(identity, &key, &payload).await? {
+                Asked::Before(object) => object,
+                Asked::Now(turn) => {
                     let record = MechanismRecord::proposal(&mechanism, &identity.name(), utc_now());
-                    let record = Box::new(record);
+                    let (record, request) = (Box::new(record), turn.record.clone());
                     let command = Command::ProposeMechanism { record, request };
-                    let done = self.core.command(command).await;
-                    match done.map_err(|refusal| refused(&refusal))? {
+                    let core = self.core.clone();
+                    let done = turn.run(async move { core.command(command).await });
+                    match done.await?.map_err(|refusal| refused(&refusal))? {
                         Reply::Object(id) => id,
                         Reply::TickOpened(_) | Reply::Done => {
                             return Err(Status::internal("no id came back"));

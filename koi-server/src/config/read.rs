@@ -69,8 +69,8 @@ fn learning(top: &mut Reader<'_>, bad: &mut Violations) -> LearningConfig {
         bad.add(field, format!("{usd} must be from 0 to 1000000"));
     }
     section.finish(bad);
-    usd.map_or_else(LearningConfig::default, |probe_usd_per_day| LearningConfig {
-        probe_usd_per_day,
+    usd.map_or_else(LearningConfig::default, |probe_usd_per_day| {
+        LearningConfig { probe_usd_per_day }
     })
 }
 

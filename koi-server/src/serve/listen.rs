@@ -154,6 +154,7 @@ fn decisions(parts: &Parts) -> tonic::service::Routes {
         points: points.clone(),
     };
     let beliefs = BeliefsApi {
+        requests: requests.clone(),
         core: core.clone(),
         store: store.clone(),
         tokens: tokens.clone(),

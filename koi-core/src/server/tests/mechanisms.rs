@@ -77,6 +77,7 @@ fn learning_archives_proposals_and_seeds() {
     let opened = sim.ask(Command::OpenTick {
         cause: crate::tick::TickCause::Schedule,
         seed: 1,
+        request: None,
     });
     let Ok(Reply::TickOpened(snapshot)) = opened else {
         panic!("{opened:?}");
