@@ -258,7 +258,7 @@ async fn hostile_submissions_are_refused_and_leave_nothing() {
     let other = submit(&client, "one-key", changed(|s| s.priority = Some(9))).await;
     assert!(other.is_err(), "the key belongs to another job: {other:?}");
     assert_eq!(job_names(&client).await, ["sound"]);
-    repeats_get_the_first_answer(&client).await;
+    Box::pin(repeats_get_the_first_answer(&client)).await;
     a_text_that_nothing_can_have_is_named(&client).await;
     tokio::task::spawn_blocking(move || drop(koi))
         .await
