@@ -185,6 +185,22 @@ fn natural_wait(
     }
 }
 
+/// Variance of the rest of an iteration that is uniform over it, by its mean.
+pub(super) fn residual_variance(residual_seconds: f64) -> f64 {
+    residual_seconds * residual_seconds / 3.0
+}
+
+/// The wait of a replica for which only its mean is known: exponential, of independent arrivals.
+pub(super) fn exponential_wait(point: &Point, queue_seconds: f64) -> Wait {
+    let residual = residual_seconds(point);
+    Wait {
+        queue_seconds,
+        residual_seconds: residual,
+        variance: queue_seconds * queue_seconds + residual_variance(residual),
+        arrival_cv2: 1.0,
+    }
+}
+
 /// Mean wait for prompts of the others in a closed system: requests that finish together are
 /// followed by requests that start together.
 ///
