@@ -1,28 +1,35 @@
 //! Does each seeded edge say what the surrogate's finite differences say? Random feasible points,
 //! one end moved, everything else as it was.
 //!
-//! An edge agrees when at least 20 points moved its destination and nine in ten of them in the
-//! claimed direction (a non-monotone edge: when at least 20 moved). The rest is listed with the
-//! reason in `configs/catalog/edge_exceptions.toml`. Spec §5; white paper V1, Edges.
+//! An edge agrees when at least 20 points moved its destination and at least three quarters of them
+//! in the claimed direction (a non-monotone edge: when at least 20 moved). A seeded edge that does not
+//! has an `exception` with the reason in its row, one that does has none, and at an edge that is
+//! not seeded the surrogate moves fewer than 20 points. Spec §5; white paper V1, Edges.
+
+mod points;
 
 use std::collections::BTreeMap;
 
-use super::knobs::{Scene, Settings, alternatives, scenes};
-use crate::catalog::{Catalog, CatalogText, Domain, Feature, SetBy, Value, check_all};
+use super::knobs::{Scene, Settings};
+use crate::catalog::{CatalogText, Feature, SetBy, check_all};
 use crate::causal::{Edge, EdgeEnds, Sign};
-use crate::configuration::EngineShape;
 use crate::rng::Rng;
-use crate::surrogate::Prediction;
 use crate::variables::{Mediator, MediatorValues, Outcome};
+use points::{Aim, Scenes, row, running, with_more};
 
 /// Points that must have moved for a verdict.
 const POINTS: u32 = 20;
+/// Moved points after which a knob's edge is judged, and any other.
+const ENOUGH: [u32; 2] = [3 * POINTS, 5 * POINTS];
 /// Draws before an edge counts as one the surrogate does not follow.
 const DRAWS: u32 = 2_000;
 /// Share of moved points that must move as claimed.
-const AGREEING_SHARE: f64 = 0.9;
+const AGREEING_SHARE: f64 = 0.75;
 /// Smallest relative difference that is not rounding.
 const ROUNDING: f64 = 1e-9;
+/// Share of the seeded edges that must agree, and how many there must be.
+const AGREEING_EDGES: f64 = 0.9;
+const SEEDED_EDGES: usize = 150;
 
 /// What the differences of one edge came to.
 #[derive(Debug, Default, Clone, Copy)]
@@ -41,9 +48,10 @@ impl Tally {
         self.moved() >= POINTS && (sign == Sign::NonMonotone || share >= AGREEING_SHARE)
     }
 
-    fn count(&mut self, sign: Sign, direction: f64, before: f64, after: f64) {
+    /// Counts a point; whether it moved.
+    fn count(&mut self, sign: Sign, direction: f64, (before, after): (f64, f64)) -> bool {
         if (after - before).abs() <= ROUNDING * before.abs().max(after.abs()) {
-            return;
+            return false;
         }
         let claimed = if sign == Sign::Negative { -1.0 } else { 1.0 };
         if sign == Sign::NonMonotone || claimed * direction * (after - before) > 0.0 {
@@ -51,219 +59,143 @@ impl Tally {
         } else {
             self.against += 1;
         }
+        true
     }
 }
 
-/// Open loads from light to heavy, on one device and on several of either link.
-fn open_scenes() -> Vec<Scene> {
-    let long = ("max_model_len", 8_192);
-    let shards = |n| [("tp", n), long];
-    let staged = [("tp", 2), ("pp", 2), long];
-    vec![
-        Scene::open("Llama-3.1-8B", "H100", 0.3, &[long]),
-        Scene::open("Llama-3.1-8B", "L40S", 4.0, &[long]),
-        Scene::open("Llama-3.1-70B", "H100", 4.0, &shards(4)),
-        Scene::open("Llama-3.1-70B", "L40S", 1.5, &shards(8)),
-        Scene::open("Llama-3.1-70B", "H100", 3.0, &staged),
-        Scene::open("Qwen3-30B-A3B", "H100", 10.0, &shards(4)),
-    ]
-}
-
-/// A point: a scene with its load moved at random, and an engine.
-fn point(scenes: &[Scene], rng: &mut Rng) -> Scene {
-    let mut scene = scenes[rng.below(scenes.len())].clone();
-    let mut factor = |spread: f64| (spread * (2.0 * rng.unit() - 1.0)).exp();
-    scene.rate *= factor(1.0);
-    let (prompt, output) = (factor(0.4), factor(0.4));
-    scene.concurrency = scene
-        .concurrency
-        .map(|n| ((f64::from(n) * factor(0.7)) as u32).max(1));
-    scene
-        .workload
-        .isl
-        .scale_to_mean(scene.workload.isl.mean * prompt);
-    scene
-        .workload
-        .osl
-        .scale_to_mean(scene.workload.osl.mean * output);
-    scene.workload.shared_prefix_tokens *= prompt;
-    scene
-}
-
-/// How a knob's two values compare: 1 when the second is more. Names have no order; to set what was
-/// absent is more, where absence means that the thing is off.
-fn direction(row: &Feature, from: Option<&Value>, to: &Value) -> Option<f64> {
-    let number = |value: &Value| match value {
-        Value::Bool(flag) => Some(f64::from(u8::from(*flag))),
-        Value::Int(n) => Some(*n as f64),
-        Value::Float(x) => Some(*x),
-        Value::Text(_) => None,
-    };
-    match (from, &row.domain) {
-        (Some(from), _) => match (number(from), number(to)) {
-            (Some(a), Some(b)) => Some((b - a).signum()),
-            _ => Some(1.0),
-        },
-        (None, Domain::Choice(_) | Domain::Text { .. }) => Some(1.0),
-        (None, _) => None,
-    }
-}
-
-/// Two settings of a knob at a point, and which way the second goes.
-fn two_settings(row: &Feature, scene: &Scene, rng: &mut Rng) -> Option<(Settings, Settings, f64)> {
-    let engine = ["vllm", "sglang"][rng.below(2)];
-    let mut base: Settings = [("engine_name".to_owned(), engine.into())].into();
-    scene.needed(row, &mut base);
-    let values = alternatives(row);
-    if rng.unit() < 0.5 {
-        base.insert(row.id.clone(), values[rng.below(values.len())].clone());
-    }
-    let to = values[rng.below(values.len())].clone();
-    let before = base.get(&row.id).or(scene.settings.get(&row.id));
-    let before = before.or(row.default.as_ref());
-    if before == Some(&to) {
-        return None;
-    }
-    let direction = direction(row, before, &to)?;
-    let mut with = base.clone();
-    with.insert(row.id.clone(), to);
-    Some((base, with, direction))
-}
-
-fn planner_edge(edge: &Edge, row: &Feature, to: Mediator, scenes: &[Scene]) -> Tally {
+fn planner_edge(edge: &Edge, row: &Feature, to: Mediator, scenes: &Scenes) -> Tally {
     let mut rng = Rng::stream(11, &edge.id);
-    let mut tally = Tally::default();
+    let (mut tally, mut aim) = (Tally::default(), Aim::at(row, scenes));
     for _ in 0..DRAWS {
-        let scene = point(scenes, &mut rng);
-        let Some((base, with, direction)) = two_settings(row, &scene, &mut rng) else {
+        let Some(point) = aim.draw(&mut rng) else {
             continue;
         };
-        let of = |settings: &Settings| scene.predict(scene.shape(settings)?)?.get(to);
-        if let Some((before, after)) = of(&base).zip(of(&with)) {
-            tally.count(edge.sign, direction, before, after);
+        let both = point.both(to);
+        if let (Some(b), Ok(id)) = (both, std::env::var("KOI_SHOW")) {
+            if id == edge.id && b.0 != b.1 {
+                println!("{:?} rate {} n {:?} isl {} osl {} model {} gpu {} {:?} -> {:?} dir {}", b, point.scene.rate, point.scene.concurrency, point.scene.workload.isl.mean, point.scene.workload.osl.mean, point.scene.model.layers, point.scene.gpu, point.before, point.after.get(&row.id), point.direction);
+            }
         }
-        if tally.moved() >= 3 * POINTS {
+        if both.is_some_and(|both| tally.count(edge.sign, point.direction, both)) {
+            aim.remember(&point);
+        }
+        if tally.moved() >= ENOUGH[0] {
             break;
         }
     }
     tally
 }
 
-/// The scene with more of a workload feature; `None` where the scene has no such thing.
-fn with_more(feature: &str, scene: &Scene) -> Option<Scene> {
-    const MORE: f64 = 1.1;
-    let mut more = scene.clone();
-    let workload = &mut more.workload;
-    match feature {
-        "isl_token_avg" => workload.isl.scale_to_mean(workload.isl.mean * MORE),
-        "osl_token_avg" => workload.osl.scale_to_mean(workload.osl.mean * MORE),
-        "request_arrival_rate" if scene.concurrency.is_none() => more.rate *= MORE,
-        "shared_prefix_length_avg" => workload.shared_prefix_tokens *= MORE,
-        "workload_prefix_concentration" => workload.prefix_concentration *= MORE,
-        _ => return None,
-    }
-    Some(more)
-}
-
-fn workload_edge(edge: &Edge, to: Mediator, scenes: &[Scene]) -> Tally {
+/// Differences of an edge whose source is no knob: `pair` gives the destination before and after.
+fn other_edge(
+    edge: &Edge,
+    scenes: &Scenes,
+    pair: impl Fn(&Scene, &mut Rng) -> Option<(f64, f64)>,
+) -> Tally {
     let mut rng = Rng::stream(12, &edge.id);
     let mut tally = Tally::default();
     for _ in 0..DRAWS {
-        let scene = point(scenes, &mut rng);
-        let Some(more) = with_more(edge.ends.source(), &scene) else {
-            continue;
-        };
-        let of = |scene: &Scene| scene.predict(scene.shape(&Settings::new())?)?.get(to);
-        if let Some((before, after)) = of(&scene).zip(of(&more)) {
-            tally.count(edge.sign, 1.0, before, after);
+        let scene = scenes.draw(&mut rng);
+        if let Some(both) = pair(&scene, &mut rng) {
+            tally.count(edge.sign, 1.0, both);
         }
-        if tally.moved() >= 5 * POINTS {
+        if tally.moved() >= ENOUGH[1] {
             break;
         }
     }
     tally
+}
+
+fn mediator_at(scene: &Scene, to: Mediator) -> Option<f64> {
+    scene.predict(scene.shape(&Settings::new())?)?.get(to)
+}
+
+fn workload_edge(edge: &Edge, to: Mediator, scenes: &Scenes) -> Tally {
+    other_edge(edge, scenes, |scene, _| {
+        let more = with_more(edge.ends.source(), scene)?;
+        mediator_at(scene, to).zip(mediator_at(&more, to))
+    })
 }
 
 /// Any mixture of experts beside any dense model.
-fn experts_edge(edge: &Edge, to: Mediator, scenes: &[Scene]) -> Tally {
-    let mut rng = Rng::stream(13, &edge.id);
-    let mut tally = Tally::default();
-    for _ in 0..DRAWS {
-        let (a, b) = (point(scenes, &mut rng), point(scenes, &mut rng));
-        if a.model.moe.is_some() || b.model.moe.is_none() {
-            continue;
-        }
-        let of = |scene: &Scene| scene.predict(scene.shape(&Settings::new())?)?.get(to);
-        if let Some((before, after)) = of(&a).zip(of(&b)) {
-            tally.count(edge.sign, 1.0, before, after);
-        }
-        if tally.moved() >= 5 * POINTS {
-            break;
-        }
-    }
-    tally
+fn experts_edge(edge: &Edge, to: Mediator, scenes: &Scenes) -> Tally {
+    other_edge(edge, scenes, |dense, rng| {
+        let mixture = scenes.draw(rng);
+        let is_pair = dense.model.moe.is_none() && mixture.model.moe.is_some();
+        is_pair.then_some(())?;
+        mediator_at(dense, to).zip(mediator_at(&mixture, to))
+    })
 }
 
-fn outcome_edge(edge: &Edge, from: Mediator, to: Outcome, scenes: &[Scene]) -> Tally {
-    let mut rng = Rng::stream(14, &edge.id);
-    let mut tally = Tally::default();
-    for _ in 0..DRAWS {
-        let scene = point(scenes, &mut rng);
-        let Some((shape, plain)) = running(&scene) else {
-            continue;
-        };
-        let Some(value) = plain.mediators.get(from) else {
-            continue;
-        };
+fn outcome_edge(edge: &Edge, from: Mediator, to: Outcome, scenes: &Scenes) -> Tally {
+    other_edge(edge, scenes, |scene, _| {
+        let (shape, plain) = running(scene)?;
+        let value = plain.mediators.get(from)?;
         let held = |v: f64| {
             let mut held = MediatorValues::absent();
             held.set(from, Some(v));
             scene.predict_given(shape, &held)?.outcomes.get(to)
         };
-        let more = value + 0.1 * value.abs().max(0.01);
-        if let Some((before, after)) = held(value).zip(held(more)) {
-            tally.count(edge.sign, 1.0, before, after);
-        }
-        if tally.moved() >= 5 * POINTS {
-            break;
-        }
-    }
-    tally
+        held(value).zip(held(value + 0.1 * value.abs().max(0.01)))
+    })
 }
 
-fn running(scene: &Scene) -> Option<(EngineShape, Prediction)> {
-    let shape = scene.shape(&Settings::new())?;
-    let prediction = scene.predict_given(shape, &MediatorValues::absent())?;
-    Some((shape, prediction))
-}
-
-fn tally(edge: &Edge, scenes: &[Scene]) -> Tally {
+fn tally(edge: &Edge, scenes: &Scenes) -> Tally {
     match &edge.ends {
-        EdgeEnds::FeatureToMediator(feature, to) => {
-            let row = Catalog::embedded().feature(feature).unwrap();
-            match row.set_by {
-                SetBy::Planner => planner_edge(edge, row, *to, scenes),
-                SetBy::Model => experts_edge(edge, *to, scenes),
-                _ => workload_edge(edge, *to, scenes),
-            }
-        }
+        EdgeEnds::FeatureToMediator(feature, to) => match row(feature).set_by {
+            SetBy::Planner => planner_edge(edge, row(feature), *to, scenes),
+            SetBy::Model => experts_edge(edge, *to, scenes),
+            _ => workload_edge(edge, *to, scenes),
+        },
         EdgeEnds::MediatorToOutcome(from, to) => outcome_edge(edge, *from, *to, scenes),
         EdgeEnds::MediatorToMediator(..) => Tally::default(),
     }
 }
 
+/// What is wrong with an edge's row, given its differences.
+fn problem(edge: &Edge, tally: Tally) -> Option<&'static str> {
+    let is_followed = tally.moved() >= POINTS;
+    match (edge.seeded, tally.agrees(edge.sign), &edge.exception) {
+        (true, true, Some(_)) => Some("agrees: take the exception away"),
+        (true, false, None) => Some("does not agree, and no exception says why"),
+        (false, ..) if is_followed => Some("is followed: let it be seeded"),
+        _ => None,
+    }
+}
+
 #[test]
 fn edges_say_what_the_surrogate_says() {
-    let (_, model) = check_all(&CatalogText::embedded()).unwrap();
-    let scenes: Vec<Scene> = scenes().into_iter().chain(open_scenes()).collect();
-    let tallies: BTreeMap<&str, (Sign, Tally)> = model
+    let (_, model) = check_all(&TEMP_text()).unwrap();
+    let scenes = Scenes::new();
+    let tallies: BTreeMap<&str, (&Edge, Tally)> = model
         .edges()
-        .map(|edge| (edge.id.as_str(), (edge.sign, tally(edge, &scenes))))
+        .map(|edge| (edge.id.as_str(), (edge, tally(edge, &scenes))))
         .collect();
-    let agreeing = tallies.values().filter(|(s, t)| t.agrees(*s)).count();
-    println!("{agreeing} of {} edges agree", tallies.len());
-    for (id, (sign, t)) in tallies.iter().filter(|(_, (s, t))| !t.agrees(*s)) {
-        println!("{id} {sign:?}: {} with, {} against", t.with, t.against);
+    let seeded = || tallies.values().filter(|(edge, _)| edge.seeded);
+    let (n, agreeing) = (
+        seeded().count(),
+        seeded().filter(|(e, t)| t.agrees(e.sign)).count(),
+    );
+    println!("{agreeing} of {n} seeded edges agree");
+    for (edge, t) in seeded().filter(|(e, t)| !t.agrees(e.sign)) {
+        let reason = edge.exception.as_deref().unwrap_or("no reason");
+        let (with, against) = (t.with, t.against);
+        println!("{} {with} with, {against} against: {reason}", edge.id);
     }
-    assert!(agreeing as f64 >= 0.9 * tallies.len() as f64, "{agreeing}");
+    let wrong: Vec<String> = tallies
+        .values()
+        .filter_map(|(e, t)| Some(format!("{} {}: {t:?}", e.id, problem(e, *t)?)))
+        .collect();
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    assert!(n >= SEEDED_EDGES, "only {n} are seeded");
+    assert!(agreeing as f64 >= AGREEING_EDGES * n as f64, "{agreeing}");
+}
+
+fn TEMP_text() -> CatalogText<'static> {
+    let Ok(dir) = std::env::var("KOI_TEMP") else { return CatalogText::embedded() };
+    let files: Vec<(&'static str, &'static str)> = CatalogText::embedded().files().map(|(path, text)| {
+        let disk = std::fs::read_to_string(format!("{dir}/{path}")).unwrap_or_else(|_| text.to_owned());
+        (&*path.to_owned().leak(), &*disk.leak())
+    }).collect();
+    CatalogText::new(files)
 }

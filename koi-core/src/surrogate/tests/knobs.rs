@@ -87,8 +87,13 @@ impl Scene {
         }
     }
 
-    fn about(self, workload: Workload) -> Self {
+    pub(super) fn about(self, workload: Workload) -> Self {
         Self { workload, ..self }
+    }
+
+    /// Fixed lengths, and prompts that share a prefix.
+    pub(super) fn sharing(prompt: f64, output: f64, prefix: f64) -> Workload {
+        shared(lengths(prompt), lengths(output), prefix)
     }
 
     pub(super) fn predict(&self, shape: EngineShape) -> Option<MediatorValues> {
