@@ -131,14 +131,31 @@ fn an_edge_that_is_not_seeded_is_for_proposals_alone() {
     let refused = load(&edges, "pp").unwrap_err();
     assert_eq!(refused.len(), 1, "{refused:?}");
     let message = &refused[0].message;
-    assert!(message.starts_with("pp->queue_depth is not seeded"), "{message}");
+    assert!(
+        message.starts_with("pp->queue_depth is not seeded"),
+        "{message}"
+    );
     let draft = || toml::from_str(&mechanism("pp").replacen("[[mechanism]]", "", 1)).unwrap();
-    let proposed = crate::lifecycle::admit(draft(), crate::lifecycle::Origin::Proposal, &model, &kind_of);
+    let proposed = crate::lifecycle::admit(
+        draft(),
+        crate::lifecycle::Origin::Proposal,
+        &model,
+        &kind_of,
+    );
     assert!(proposed.is_ok(), "{proposed:?}");
     // Without the seeded way in nothing that a seed may carry leads into the mediator.
     let none_in = load(&edges.replacen("doc", "seeded = false\ndoc", 1), "pp").unwrap_err();
-    assert!(none_in.iter().any(|v| v.message.contains("none in that is seeded")), "{none_in:?}");
-    let both = row("tp", "queue_depth", "seeded = false\nexception = \"For once\"");
+    assert!(
+        none_in
+            .iter()
+            .any(|v| v.message.contains("none in that is seeded")),
+        "{none_in:?}"
+    );
+    let both = row(
+        "tp",
+        "queue_depth",
+        "seeded = false\nexception = \"For once\"",
+    );
     let fields: Vec<String> = problems(&both).into_iter().map(|v| v.field).collect();
     assert_eq!(fields, ["tp->queue_depth.exception"; 2]);
 }

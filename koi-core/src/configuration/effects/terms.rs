@@ -121,7 +121,7 @@ terms! {
         [DecodeStepsPerSec, CommOverheadPct],
         "Multiplies the latency of an all-reduce over NVLink and its like.";
     AllreduceLatencyFactor => "allreduce_latency_factor", Product, 1.0, 0.05, 20.0,
-        [CommOverheadPct],
+        [DecodeStepsPerSec, CommOverheadPct],
         "Multiplies the latency of an all-reduce.";
     ExposedCommFactor => "exposed_comm_factor", Product, 1.0, 0.05, 1.0, [DecodeStepsPerSec],
         "Multiplies the link time that no computation hides.";

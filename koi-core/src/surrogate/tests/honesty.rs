@@ -3,8 +3,8 @@
 //!
 //! An edge agrees when at least 20 points moved its destination and at least three quarters of them
 //! in the claimed direction (a non-monotone edge: when at least 20 moved). A seeded edge that does not
-//! has an `exception` with the reason in its row, one that does has none, and at an edge that is
-//! not seeded the surrogate moves fewer than 20 points. Spec §5; white paper V1, Edges.
+//! has an `exception` with the reason in its row, one that does has none, and an edge that is not
+//! seeded is moved at fewer than 20 points. Spec §5; white paper V1, Edges.
 
 mod points;
 
@@ -21,12 +21,14 @@ use points::{Aim, Scenes, row, running, with_more};
 const POINTS: u32 = 20;
 /// Moved points after which a knob's edge is judged, and any other.
 const ENOUGH: [u32; 2] = [3 * POINTS, 5 * POINTS];
-/// Draws before an edge counts as one the surrogate does not follow.
+/// Draws before an edge counts as one the surrogate does not follow, and how many come before they
+/// are aimed.
 const DRAWS: u32 = 2_000;
+const PLAIN_DRAWS: u32 = 1_000;
 /// Share of moved points that must move as claimed.
 const AGREEING_SHARE: f64 = 0.75;
-/// Smallest relative difference that is not rounding.
-const ROUNDING: f64 = 1e-9;
+/// Smallest relative difference that counts; no counter shows less.
+const VISIBLE: f64 = 1e-4;
 /// Share of the seeded edges that must agree, and how many there must be.
 const AGREEING_EDGES: f64 = 0.9;
 const SEEDED_EDGES: usize = 150;
@@ -50,7 +52,7 @@ impl Tally {
 
     /// Counts a point; whether it moved.
     fn count(&mut self, sign: Sign, direction: f64, (before, after): (f64, f64)) -> bool {
-        if (after - before).abs() <= ROUNDING * before.abs().max(after.abs()) {
+        if (after - before).abs() <= VISIBLE * before.abs().max(after.abs()) {
             return false;
         }
         let claimed = if sign == Sign::Negative { -1.0 } else { 1.0 };
@@ -66,8 +68,8 @@ impl Tally {
 fn planner_edge(edge: &Edge, row: &Feature, to: Mediator, scenes: &Scenes) -> Tally {
     let mut rng = Rng::stream(11, &edge.id);
     let (mut tally, mut aim) = (Tally::default(), Aim::at(row, scenes));
-    for _ in 0..DRAWS {
-        let Some(point) = aim.draw(&mut rng) else {
+    for i in 0..DRAWS {
+        let Some(point) = aim.draw(i >= PLAIN_DRAWS, &mut rng) else {
             continue;
         };
         let both = point.both(to);
@@ -93,11 +95,13 @@ fn other_edge(
     pair: impl Fn(&Scene, &mut Rng) -> Option<(f64, f64)>,
 ) -> Tally {
     let mut rng = Rng::stream(12, &edge.id);
-    let mut tally = Tally::default();
-    for _ in 0..DRAWS {
-        let scene = scenes.draw(&mut rng);
-        if let Some(both) = pair(&scene, &mut rng) {
-            tally.count(edge.sign, 1.0, both);
+    let (mut tally, mut moved) = (Tally::default(), Vec::<Scene>::new());
+    for i in 0..DRAWS {
+        let aims: &[Scene] = if i < PLAIN_DRAWS { &[] } else { &moved };
+        let scene = scenes.draw_again(aims, &mut rng);
+        let both = pair(&scene, &mut rng);
+        if both.is_some_and(|both| tally.count(edge.sign, 1.0, both)) {
+            moved.push(scene);
         }
         if tally.moved() >= ENOUGH[1] {
             break;

@@ -1,5 +1,5 @@
-//! Where the differences are taken: scenes, loads and values at random, and after the first finds
-//! half of the draws near what moved, whichever way it moved.
+//! Where the differences are taken: scenes, loads and values at random. Where such draws move a
+//! destination too rarely, half of the later ones lie near what moved, whichever way it moved.
 
 use super::super::knobs::{Scene, Settings, alternatives, scenes};
 use crate::catalog::{Catalog, Domain, Feature, Value};
@@ -21,6 +21,15 @@ impl Scenes {
         Self { open, closed }
     }
 
+    /// Any scene, or one near those in which something moved.
+    pub(super) fn draw_again(&self, moved: &[Scene], rng: &mut Rng) -> Scene {
+        if is_near(moved, rng) {
+            near(&moved[rng.below(moved.len())], rng, 0.3)
+        } else {
+            self.draw(rng)
+        }
+    }
+
     /// A scene, its load and lengths moved at random.
     pub(super) fn draw(&self, rng: &mut Rng) -> Scene {
         let of = [&self.open, &self.closed][rng.below(2)];
@@ -36,21 +45,30 @@ fn more() -> Vec<Scene> {
     let experts = [("tp", 8), ("ep", 8), long];
     let prefix = |scene: Scene| scene.about(Scene::sharing(17_000.0, 200.0, 14_000.0));
     let mut fp8 = Scene::open("Llama-3.1-70B", "H100", 2.0, &shards(4));
-    fp8.settings
-        .insert("weight_dtype".to_owned(), "fp8".into());
+    fp8.settings.insert("weight_dtype".to_owned(), "fp8".into());
     vec![
         Scene::open("Llama-3.1-8B", "H100", 0.3, &[long]),
         Scene::open("Llama-3.1-8B", "L40S", 4.0, &[long]),
         Scene::open("Llama-3.1-70B", "H100", 4.0, &shards(4)),
         Scene::open("Llama-3.1-70B", "L40S", 1.5, &shards(8)),
         Scene::open("Llama-3.1-70B", "H100", 3.0, &[("tp", 2), ("pp", 2), long]),
-        Scene::open("Llama-3.1-70B", "H100", 0.4, &[("pp", 4), long]),
+        Scene::open("Llama-3.1-70B", "H100", 0.2, &[("pp", 4), long]),
         Scene::open("Qwen3-30B-A3B", "H100", 10.0, &shards(4)),
         Scene::open("Qwen3-30B-A3B", "H100", 20.0, &experts),
         Scene::open("Qwen3.5", "H200", 3.0, &shards(8)),
-        prefix(Scene::open("Llama-3.1-8B", "A10G", 0.2, &[("max_model_len", 20_000)])),
+        prefix(Scene::open(
+            "Llama-3.1-8B",
+            "A10G",
+            0.2,
+            &[("max_model_len", 20_000)],
+        )),
         fp8,
     ]
+}
+
+/// Whether a draw lies near one that moved: half of them, where there are any.
+fn is_near<T>(moved: &[T], rng: &mut Rng) -> bool {
+    !moved.is_empty() && rng.unit() < 0.5
 }
 
 /// A scene with its load and lengths changed by a factor; `spread` 1 is up to e of the load and 1.5
@@ -90,12 +108,12 @@ impl Point {
     }
 }
 
-/// Draws points of one knob, half of them near points that moved.
+/// Draws points of one knob.
 pub(super) struct Aim<'a> {
     scenes: &'a Scenes,
     row: &'a Feature,
     values: Vec<Value>,
-    moved: Vec<(Scene, Value, Value)>,
+    moved: Vec<(Scene, Option<Value>, Value)>,
 }
 
 impl<'a> Aim<'a> {
@@ -114,13 +132,14 @@ impl<'a> Aim<'a> {
         }
     }
 
-    /// A point, or `None` where the draw gave no two different settings.
-    pub(super) fn draw(&self, rng: &mut Rng) -> Option<Point> {
-        let again = !self.moved.is_empty() && rng.unit() < 0.5;
-        let (scene, from, to) = if again {
-            let (scene, from, to) = &self.moved[rng.below(self.moved.len())];
-            let (from, to) = (self.value_near(from, rng), self.value_near(to, rng));
-            (near(scene, rng, 0.3), Some(from), to)
+    /// A point, `aimed` at those that moved or not; `None` where the draw gave no two different
+    /// settings.
+    pub(super) fn draw(&self, aimed: bool, rng: &mut Rng) -> Option<Point> {
+        let moved: &[_] = if aimed { &self.moved } else { &[] };
+        let (scene, from, to) = if is_near(moved, rng) {
+            let (scene, from, to) = &moved[rng.below(moved.len())];
+            let from = from.as_ref().map(|value| self.value_near(value, rng));
+            (near(scene, rng, 0.3), from, self.value_near(to, rng))
         } else {
             let from = self.value(rng);
             let keeps_default = self.row.default.is_some() && rng.unit() < 0.5;
@@ -133,7 +152,9 @@ impl<'a> Aim<'a> {
         if let Some(from) = from {
             before.insert(self.row.id.clone(), from);
         }
-        let stands = before.get(&self.row.id).or(scene.settings.get(&self.row.id));
+        let stands = before
+            .get(&self.row.id)
+            .or(scene.settings.get(&self.row.id));
         let stands = stands.or(self.row.default.as_ref());
         let direction = direction(self.row, stands, &to).filter(|_| stands != Some(&to))?;
         let mut after = before.clone();
@@ -148,10 +169,9 @@ impl<'a> Aim<'a> {
 
     pub(super) fn remember(&mut self, point: &Point) {
         let id = &self.row.id;
-        let pair = point.before.get(id).zip(point.after.get(id));
-        if let Some((from, to)) = pair {
-            let kept = (point.scene.clone(), from.clone(), to.clone());
-            self.moved.push(kept);
+        if let Some(to) = point.after.get(id) {
+            let from = point.before.get(id).cloned();
+            self.moved.push((point.scene.clone(), from, to.clone()));
         }
     }
 
