@@ -73,11 +73,6 @@ fn planner_edge(edge: &Edge, row: &Feature, to: Mediator, scenes: &Scenes) -> Ta
             continue;
         };
         let both = point.both(to);
-        if let (Some(b), Ok(id)) = (both, std::env::var("KOI_SHOW")) {
-            if id == edge.id && b.0 != b.1 {
-                println!("{:?} rate {} n {:?} isl {} osl {} model {} gpu {} {:?} -> {:?} dir {}", b, point.scene.rate, point.scene.concurrency, point.scene.workload.isl.mean, point.scene.workload.osl.mean, point.scene.model.layers, point.scene.gpu, point.before, point.after.get(&row.id), point.direction);
-            }
-        }
         if both.is_some_and(|both| tally.count(edge.sign, point.direction, both)) {
             aim.remember(&point);
         }
@@ -169,7 +164,7 @@ fn problem(edge: &Edge, tally: Tally) -> Option<&'static str> {
 
 #[test]
 fn edges_say_what_the_surrogate_says() {
-    let (_, model) = check_all(&TEMP_text()).unwrap();
+    let (_, model) = check_all(&CatalogText::embedded()).unwrap();
     let scenes = Scenes::new();
     let tallies: BTreeMap<&str, (&Edge, Tally)> = model
         .edges()
@@ -193,13 +188,4 @@ fn edges_say_what_the_surrogate_says() {
     assert!(wrong.is_empty(), "{wrong:#?}");
     assert!(n >= SEEDED_EDGES, "only {n} are seeded");
     assert!(agreeing as f64 >= AGREEING_EDGES * n as f64, "{agreeing}");
-}
-
-fn TEMP_text() -> CatalogText<'static> {
-    let Ok(dir) = std::env::var("KOI_TEMP") else { return CatalogText::embedded() };
-    let files: Vec<(&'static str, &'static str)> = CatalogText::embedded().files().map(|(path, text)| {
-        let disk = std::fs::read_to_string(format!("{dir}/{path}")).unwrap_or_else(|_| text.to_owned());
-        (&*path.to_owned().leak(), &*disk.leak())
-    }).collect();
-    CatalogText::new(files)
 }

@@ -92,8 +92,8 @@ fn near(scene: &Scene, rng: &mut Rng, spread: f64) -> Scene {
 /// One point of a knob: a scene, both settings, and which way the second goes.
 pub(super) struct Point {
     pub(super) scene: Scene,
-    pub(super) before: Settings,
-    pub(super) after: Settings,
+    before: Settings,
+    after: Settings,
     pub(super) direction: f64,
 }
 
