@@ -53,6 +53,17 @@ pub struct LengthStats {
     pub p99: f64,
 }
 
+impl LengthStats {
+    /// Stretches the distribution to another mean; its shape is kept.
+    pub fn scale_to_mean(&mut self, mean: f64) {
+        let scale = mean / self.mean.max(1e-9);
+        self.mean = mean;
+        self.p50 *= scale;
+        self.p95 *= scale;
+        self.p99 *= scale;
+    }
+}
+
 /// How requests arrive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

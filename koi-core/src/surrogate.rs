@@ -11,6 +11,7 @@ mod buckets;
 mod cold_start;
 pub mod constants;
 mod engine_generation;
+mod given;
 mod ground;
 pub mod interval;
 mod latency;
@@ -47,6 +48,7 @@ use serde::{Deserialize, Serialize};
 pub use buckets::{TPOT_EDGES_SECONDS, TTFT_EDGES_SECONDS, through_buckets};
 pub use cold_start::cold_start_seconds;
 pub use engine_generation::EngineGeneration;
+pub use given::{is_carried, predict_given};
 pub use ground::{Ground, Told, predict_frozen, predict_on};
 pub use latency::{LatencyShape, Spread};
 pub use memory::MemoryBreakdown;
@@ -188,6 +190,8 @@ struct Evaluation<'a> {
     load: queueing::Load,
     point: operating_point::Point,
     wait: Option<queueing::Wait>,
+    /// Time of an iteration over what the machine gives; 1 unless a mediator is held.
+    pace: f64,
 }
 
 impl<'a> Evaluation<'a> {
@@ -210,11 +214,21 @@ impl<'a> Evaluation<'a> {
         }
         let traffic = Traffic::of(deployment, demand, &memory);
         let machine = Machine::of(deployment, profile);
+        Ok(Self::settled(machine, traffic, memory, demand))
+    }
+
+    /// Where a replica settles under this traffic.
+    fn settled(
+        machine: Machine<'a>,
+        traffic: Traffic,
+        memory: MemoryBreakdown,
+        demand: &Demand<'_>,
+    ) -> Self {
         let envelope = machine.envelope(&traffic, &memory);
         let load = queueing::Load::of(demand, &envelope);
         let point = machine.at_load(&traffic, &envelope, load);
         let wait = queueing::wait(&machine, &point, &envelope, &traffic, load);
-        Ok(Self {
+        Self {
             machine,
             traffic,
             memory,
@@ -222,19 +236,17 @@ impl<'a> Evaluation<'a> {
             load,
             point,
             wait,
-        })
+            pace: 1.0,
+        }
     }
 
     fn latency(&self) -> LatencyShape {
         let is_saturated = self.load == queueing::Load::Saturated;
         let wait = self.wait.as_ref();
-        latency::of(
-            &self.machine,
-            &self.traffic,
-            &self.point,
-            wait,
-            is_saturated,
-        )
+        if is_saturated {
+            return LatencyShape::default();
+        }
+        latency::of(&self.machine, &self.traffic, &self.point, wait, self.pace)
     }
 
     fn prediction(&self, deployment: &Deployment<'_>, demand: &Demand<'_>) -> Prediction {

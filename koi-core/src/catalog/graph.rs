@@ -43,20 +43,21 @@ fn check_updates(text: &CatalogText<'_>, problems: &mut Violations) {
     }
 }
 
-/// Every mediator has a way in and, over mediators if need be, a way out to an outcome.
+/// Over seeded edges alone every mediator has a way in and, over mediators if need be, a way out to
+/// an outcome.
 fn check_mediators(model: &CausalModel, problems: &mut Violations) {
     let into: BTreeSet<Mediator> = model
-        .edges()
+        .seeded_edges()
         .filter_map(|e| e.ends.destination_mediator())
         .collect();
     let mut out: BTreeSet<Mediator> = model
-        .edges()
+        .seeded_edges()
         .filter(|e| e.ends.outcome().is_some())
         .filter_map(|e| e.ends.source_mediator())
         .collect();
     for _ in Mediator::ALL {
         let reaching: Vec<Mediator> = model
-            .edges()
+            .seeded_edges()
             .filter_map(|e| match e.ends {
                 EdgeEnds::MediatorToMediator(from, to) if out.contains(&to) => Some(from),
                 _ => None,
@@ -67,10 +68,10 @@ fn check_mediators(model: &CausalModel, problems: &mut Violations) {
     for mediator in Mediator::ALL {
         let at = format!("edges.toml.{}", mediator.name());
         if !into.contains(&mediator) {
-            problems.add(&*at, "no edge leads into it");
+            problems.add(&*at, "no seeded edge leads into it");
         }
         if !out.contains(&mediator) {
-            problems.add(at, "no path leads from it to an outcome");
+            problems.add(at, "no path of seeded edges leads from it to an outcome");
         }
     }
 }

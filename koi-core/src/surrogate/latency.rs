@@ -74,22 +74,20 @@ pub struct LatencyShape {
     pub tpot: Option<Spread>,
 }
 
-/// Latencies at an operating point. Without a wait (full by design, or overloaded) the first token
-/// has no bounded time; tokens after it still come at the iteration's pace.
+/// Latencies at an operating point that is not overloaded. Without a wait (full by design) the
+/// first token has no bounded time; tokens after it still come at the iteration's pace. `pace` is
+/// the time of an iteration over what the machine gives by itself.
 pub(super) fn of(
     machine: &Machine<'_>,
     traffic: &Traffic,
     point: &Point,
     wait: Option<&Wait>,
-    is_saturated: bool,
+    pace: f64,
 ) -> LatencyShape {
-    if is_saturated {
-        return LatencyShape::default();
-    }
     let arrival_cv2 = wait.map_or(0.0, |w| w.arrival_cv2);
     LatencyShape {
         ttft: wait.map(|wait| ttft(machine, traffic, point, wait)),
-        tpot: (traffic.output > 1.0).then(|| tpot(machine, traffic, point, arrival_cv2)),
+        tpot: (traffic.output > 1.0).then(|| tpot(machine, traffic, point, (arrival_cv2, pace))),
     }
 }
 
@@ -116,7 +114,12 @@ fn expert_launch_seconds(machine: &Machine<'_>) -> f64 {
     experts * machine.profile.constants.device.expert_first_token_us * 1e-6
 }
 
-fn tpot(machine: &Machine<'_>, traffic: &Traffic, point: &Point, arrival_cv2: f64) -> Spread {
+fn tpot(
+    machine: &Machine<'_>,
+    traffic: &Traffic,
+    point: &Point,
+    (arrival_cv2, pace): (f64, f64),
+) -> Spread {
     let gain = machine.guessing_at(point.live).gain;
     let mean = point.iteration_seconds / gain;
     let chunks = if arrival_cv2 > 0.0 {
@@ -124,7 +127,8 @@ fn tpot(machine: &Machine<'_>, traffic: &Traffic, point: &Point, arrival_cv2: f6
     } else {
         following_prompts(traffic, point) / gain
     };
-    let more = machine.at_live(traffic, point.live * 1.1).iteration_seconds / gain;
+    let larger = machine.at_live(traffic, point.live * 1.1);
+    let more = larger.iteration_seconds * pace / gain;
     let slope = (more - mean).max(0.0) / (0.1 * point.live).max(f64::MIN_POSITIVE);
     // The batch of an open system varies like a Poisson count.
     let load = slope * slope * point.live * arrival_cv2;

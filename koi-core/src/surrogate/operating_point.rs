@@ -59,11 +59,21 @@ pub(super) struct Traffic {
 
 impl Traffic {
     pub(super) fn of(d: &Deployment<'_>, demand: &Demand<'_>, memory: &MemoryBreakdown) -> Self {
+        let found = prefix::found(demand.workload, &d.shape, memory, d.n_replicas);
+        let prompt = demand.workload.isl.mean.max(1.0);
+        Self::with_hits(d, demand, found.hit_fraction, found.host_fraction * prompt)
+    }
+
+    /// The traffic of which the cache answers a given share.
+    pub(super) fn with_hits(
+        d: &Deployment<'_>,
+        demand: &Demand<'_>,
+        hit_fraction: f64,
+        loaded_tokens: f64,
+    ) -> Self {
         let workload = demand.workload;
         let prompt = workload.isl.mean.max(1.0);
         let output = workload.osl.mean.max(1.0);
-        let found = prefix::found(workload, &d.shape, memory, d.n_replicas);
-        let hit_fraction = found.hit_fraction;
         let computed = (prompt * (1.0 - hit_fraction)).max(1.0);
         let output_cv2 = squared_variation(&workload.osl);
         // A sequence met at a random moment is a long one: size-biased, and half done.
@@ -83,7 +93,7 @@ impl Traffic {
             unique_tokens: computed + generated + half_block + ahead,
             reserved_tokens: generated * beyond,
             shared_tokens: cached,
-            loaded_tokens: found.host_fraction * prompt,
+            loaded_tokens,
             prompt_cv2: squared_variation(&workload.isl),
             output_cv2,
         }

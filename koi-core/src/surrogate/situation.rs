@@ -106,6 +106,7 @@ pub(super) fn of(evaluation: &Evaluation<'_>) -> Situation {
         load,
         point,
         wait,
+        pace: _,
     } = evaluation;
     let (model, gpu) = (machine.deployment.model, machine.deployment.gpu);
     let shape = machine.deployment.shape;
