@@ -5,6 +5,7 @@ pub mod beliefs;
 pub mod encode;
 mod explain;
 pub mod fleet;
+pub mod idempotency;
 mod job_view;
 pub mod jobs;
 pub mod paging;

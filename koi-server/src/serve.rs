@@ -22,6 +22,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::agents::registry::Registry;
 use crate::agents::telemetry::MAX_AHEAD_SECONDS;
+use crate::api::idempotency::Requests;
 use crate::auth::{Identity, TokenTable};
 use crate::config::ServerConfig;
 use crate::core_loop::{Core, CoreParts, utc_now};
@@ -162,6 +163,7 @@ fn world() -> anyhow::Result<World> {
 struct Parts {
     core: Core,
     store: Store,
+    requests: Requests,
     tokens: TokenTable,
     registry: Arc<Registry>,
     endpoints: Arc<EndpointBoard>,
@@ -262,6 +264,7 @@ async fn assemble(
     let tasks = TaskTracker::new();
     let parts = Parts {
         core,
+        requests: Requests::new(store.clone()),
         store,
         tokens,
         registry,

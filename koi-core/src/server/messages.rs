@@ -71,6 +71,8 @@ pub enum Command {
         cause: TickCause,
         /// Seed of the tick.
         seed: u64,
+        /// Who, and the idempotency key, when somebody asked.
+        request: Option<RequestRecord>,
     },
     /// S1 to S3: moves the phase and, with it, evidence or learning.
     AdvanceTick {

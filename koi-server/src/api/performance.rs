@@ -5,7 +5,7 @@ use koi_proto::convert::performance::row_from_wire;
 use koi_proto::v1;
 use tonic::{Request, Response, Status};
 
-use super::status::{invalid, invalid_field, store_failed};
+use super::status::{invalid, invalid_field, searchable, store_failed};
 use crate::auth::TokenTable;
 use crate::core_loop::utc_now;
 use crate::store::{ImportedRow, PageRequest, PerformanceFilter, Store};
@@ -54,11 +54,7 @@ impl v1::performance_server::Performance for PerformanceApi {
         self.tokens.operator(&request)?;
         let request = request.into_inner();
         let given = |text: String| Some(text).filter(|t| !t.is_empty());
-        let filter = PerformanceFilter {
-            source: given(request.source),
-            model: given(request.model),
-            gpu_type: given(request.gpu_type),
-        };
+        let filter = filter(&request)?;
         let page = request.page.unwrap_or_default();
         let page = PageRequest {
             limit: page.size.min(MAX_ROWS as u32),
@@ -96,6 +92,27 @@ impl v1::performance_server::Performance for PerformanceApi {
                 .collect(),
         }))
     }
+}
+
+/// The filter of a request; every text that no row can have is named.
+fn filter(request: &v1::ListRowsRequest) -> Result<PerformanceFilter, Status> {
+    let mut problems = Violations::default();
+    let mut wanted = |field: &str, text: &String| {
+        let given = Some(text.clone()).filter(|t| !t.is_empty());
+        given.filter(|text| match searchable(text) {
+            Ok(()) => true,
+            Err(why) => {
+                problems.add(field, why);
+                false
+            }
+        })
+    };
+    let filter = PerformanceFilter {
+        source: wanted("source", &request.source),
+        model: wanted("model", &request.model),
+        gpu_type: wanted("gpu_type", &request.gpu_type),
+    };
+    problems.finish(filter).map_err(|found| invalid(&found))
 }
 
 /// Every row checked, problems of all of them together.

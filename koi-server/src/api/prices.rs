@@ -11,7 +11,7 @@ use prost::Message as _;
 use tonic::Status;
 
 use super::fleet::FleetApi;
-use super::jobs::remembered;
+use super::idempotency::Asked;
 use super::status::{invalid, invalid_field, refused};
 use crate::auth::Identity;
 use crate::core_loop::utc_now;
@@ -56,13 +56,14 @@ impl FleetApi {
             merged.map_err(|found| invalid(&found))?
         } else {
             let payload = payload.encode_to_vec();
-            match remembered(&self.store, identity, &key, &payload).await? {
-                Ok(object) => counted(&object)?,
-                Err(request) => {
-                    let update = Box::new(update);
+            match self.requests.ask(identity, &key, &payload).await? {
+                Asked::Before(object) => counted(&object)?,
+                Asked::Now(turn) => {
+                    let (update, request) = (Box::new(update), turn.record.clone());
                     let command = Command::UpdatePrices { update, request };
-                    let done = self.core.command(command).await;
-                    match done.map_err(|refusal| refused(&refusal))? {
+                    let core = self.core.clone();
+                    let done = turn.run(async move { core.command(command).await });
+                    match done.await?.map_err(|refusal| refused(&refusal))? {
                         Reply::Object(object) => counted(&object)?,
                         Reply::TickOpened(_) | Reply::Done => {
                             return Err(Status::internal("no counts came back"));

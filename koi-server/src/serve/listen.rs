@@ -95,6 +95,7 @@ fn decisions(parts: &Parts) -> tonic::service::Routes {
     let Parts {
         core,
         store,
+        requests,
         tokens,
         ticks,
         world,
@@ -108,6 +109,7 @@ fn decisions(parts: &Parts) -> tonic::service::Routes {
     let tick_api = TicksApi {
         core: core.clone(),
         store: store.clone(),
+        requests: requests.clone(),
         tokens: tokens.clone(),
         ticks: ticks.clone(),
     };
@@ -145,7 +147,7 @@ fn decisions(parts: &Parts) -> tonic::service::Routes {
 fn operations(routes: tonic::service::Routes, parts: &Parts) -> tonic::service::Routes {
     let Parts {
         core,
-        store,
+        requests,
         tokens,
         ticks,
         world,
@@ -153,7 +155,7 @@ fn operations(routes: tonic::service::Routes, parts: &Parts) -> tonic::service::
     } = parts;
     let fleet = FleetApi {
         core: core.clone(),
-        store: store.clone(),
+        requests: requests.clone(),
         tokens: tokens.clone(),
         catalog: world.catalog,
     };
@@ -181,6 +183,7 @@ fn jobs_api(parts: &Parts) -> JobsApi {
     JobsApi {
         core: parts.core.clone(),
         store: parts.store.clone(),
+        requests: parts.requests.clone(),
         tokens: parts.tokens.clone(),
         endpoints: parts.endpoints.clone(),
         observatory: parts.observatory.clone(),

@@ -16,6 +16,7 @@ use koi_core::plan_check::{CheckedPlan, PlanViolation};
 use koi_core::planner::PlanningContext;
 use koi_core::server::{Command, Learned, Refusal, Reply};
 use koi_core::snapshot::Snapshot;
+use koi_core::store::RequestRecord;
 use koi_core::tick::observatory::Observatory;
 use koi_core::tick::{Phase, PhaseEvent, TickCause, TickRecord, next};
 use koi_core::validation::{EvidenceRow, UpdateTable};
@@ -91,14 +92,18 @@ impl From<Refusal> for Failed {
 /// [`TickError`] when it could not be opened or closed.
 pub async fn run_tick(
     parts: TickParts,
-    cause: TickCause,
+    (cause, request): (TickCause, Option<RequestRecord>),
     limit: Duration,
 ) -> Result<TickRecord, TickError> {
     let started = Instant::now();
     let seed = u64::try_from(utc_now().0).unwrap_or(0);
     let opened = parts
         .core
-        .command(Command::OpenTick { cause, seed })
+        .command(Command::OpenTick {
+            cause,
+            seed,
+            request,
+        })
         .await?;
     let Reply::TickOpened(snapshot) = opened else {
         return Err(TickError::Refused(Refusal::Conflict(
