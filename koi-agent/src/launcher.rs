@@ -14,7 +14,7 @@ use crate::gpu::GpuProbe;
 use crate::gpu::gate::gate;
 use crate::host::utc_now;
 use crate::models::ModelFolders;
-use crate::ports::PortLedger;
+use crate::ports::{PortLease, PortLedger};
 use crate::supervise::adoption::forget;
 use crate::supervise::launch::{LaunchSpec, launch};
 use crate::supervise::{ExitProof, ReplicaMeta, ReplicaProcess, Supervision, new_nonce};
@@ -83,6 +83,23 @@ impl Launcher {
         self.ports
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// Makes the ledger of ports anew from what was found; before the first launch. `unsure` are
+    /// replicas whose folder says little more than their ports.
+    pub fn rebuild_ports(&self, running: &[ReplicaProcess], unsure: &[ReplicaMeta]) {
+        let lease = |meta: &ReplicaMeta| {
+            let lease = PortLease {
+                api: meta.port,
+                secondary: meta.secondary_ports.clone(),
+            };
+            (meta.replica_id.clone(), lease)
+        };
+        let running = running.iter().map(|p| lease(&p.meta)).collect();
+        let unsure = unsure.iter().map(lease).collect();
+        if let Err(error) = self.ports().rebuild(running, unsure) {
+            tracing::error!(%error, "the ledger of ports could not be written");
+        }
     }
 
     /// Starts a replica; returns once its first process exists.
