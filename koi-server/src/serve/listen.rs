@@ -1,10 +1,9 @@
-//! The gRPC listener: every service, health, reflection, limits and TLS.
-
-use std::time::Duration;
+//! The gRPC listener: every service, health, reflection and sizes of messages.
 
 use anyhow::Context as _;
 use koi_proto::v1;
-use tonic::transport::{Identity as TlsIdentity, Server, ServerTlsConfig};
+use tokio::net::TcpListener;
+use tonic::transport::Server;
 
 use super::Parts;
 use super::incoming::{SILENCE_LIMIT, incoming, max_connections};
@@ -26,18 +25,14 @@ const MAX_MESSAGE_BYTES: usize = 512 * 1024;
 const MAX_PRICES_BYTES: usize = 4 * 1024 * 1024;
 /// Largest message on an agent's stream.
 const MAX_TELEMETRY_BYTES: usize = 4 * 1024 * 1024;
-/// Longest time for an ordinary call, whatever the client says.
-const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Serves every call until shutdown.
 pub(super) async fn listen(
     config: &ServerConfig,
     parts: &Parts,
+    (mut server, listener): (Server, TcpListener),
     metrics_address: std::net::SocketAddr,
 ) -> anyhow::Result<()> {
-    let listener = tokio::net::TcpListener::bind(config.listen)
-        .await
-        .with_context(|| format!("listen on {}", config.listen))?;
     let address = listener.local_addr()?;
     let (health, health_service) = tonic_health::server::health_reporter();
     health
@@ -46,18 +41,6 @@ pub(super) async fn listen(
     let reflection = tonic_reflection::server::Builder::configure()
         .register_encoded_file_descriptor_set(koi_proto::DESCRIPTORS)
         .build_v1()?;
-    let mut server = Server::builder()
-        .timeout(CALL_TIMEOUT)
-        .max_concurrent_streams(Some(64))
-        .http2_keepalive_interval(Some(Duration::from_secs(10)))
-        .http2_keepalive_timeout(Some(Duration::from_secs(5)))
-        .http2_max_header_list_size(Some(16 * 1024));
-    if let Some(tls) = &config.tls {
-        let cert = std::fs::read(&tls.cert_file).context("read the certificate")?;
-        let key = std::fs::read(&tls.key_file).context("read the private key")?;
-        server =
-            server.tls_config(ServerTlsConfig::new().identity(TlsIdentity::from_pem(cert, key)))?;
-    }
     tracing::info!(%address, %metrics_address, "serving");
     announce(config, address, metrics_address)?;
     let routes = routes(parts)
