@@ -32,6 +32,7 @@ use crate::core_loop::{Core, CoreParts, Lead, utc_now};
 use crate::endpoints::{self, EndpointBoard};
 use crate::observability;
 use crate::postgres::{Settings, run_foreground};
+use crate::pulse::Pulse;
 use crate::store::{NewToken, Store};
 use crate::tick::driver::{self, TickHandle};
 use crate::tick::run::{TickParts, World, lock};
@@ -141,6 +142,7 @@ fn world() -> anyhow::Result<World> {
 struct Parts {
     core: Core,
     lead: Lead,
+    pulse: Pulse,
     store: Store,
     requests: Requests,
     tokens: TokenTable,
@@ -247,11 +249,13 @@ async fn assemble(
         config.window_retention_days,
         shutdown.clone(),
     );
+    let (pulse, pulse_task) = Pulse::start(store.clone(), shutdown.clone());
     let endpoint_keeper = endpoints::keep(endpoints.clone(), shutdown.clone());
     let tasks = TaskTracker::new();
     let parts = Parts {
         core,
         lead,
+        pulse,
         requests: Requests::new(store.clone()),
         store,
         tokens,
@@ -265,7 +269,7 @@ async fn assemble(
     };
     Ok((
         parts,
-        vec![core_task, tick_task, keeper, endpoint_keeper],
+        vec![core_task, tick_task, keeper, pulse_task, endpoint_keeper],
     ))
 }
 

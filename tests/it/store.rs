@@ -2,6 +2,7 @@
 
 mod conformance;
 mod faults;
+mod hang;
 mod history;
 mod performance;
 mod private_cluster;

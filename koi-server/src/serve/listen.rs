@@ -130,6 +130,7 @@ fn decisions(parts: &Parts) -> tonic::service::Routes {
 fn operations(routes: tonic::service::Routes, parts: &Parts) -> tonic::service::Routes {
     let Parts {
         core,
+        pulse,
         requests,
         tokens,
         ticks,
@@ -144,6 +145,7 @@ fn operations(routes: tonic::service::Routes, parts: &Parts) -> tonic::service::
     };
     let admin = AdminApi {
         core: core.clone(),
+        pulse: pulse.clone(),
         tokens: tokens.clone(),
         ticks: ticks.clone(),
         started_at: utc_now(),
