@@ -20,7 +20,7 @@ pub use state::{BeliefMove, ServerState, TxRefusal};
 
 use serde::{Deserialize, Serialize};
 
-use crate::catalog::price::PricedRow;
+use crate::catalog::price::{PriceFilter, PricedRow};
 use crate::causal::BeliefEvent;
 use crate::host::HostRecord;
 use crate::ids::{Epoch, JobId, PlanSeq, ReplicaId, TickId};
@@ -43,6 +43,8 @@ pub enum TxKind {
     HostPolicy,
     /// A price feed brought prices.
     PricesUpdated,
+    /// An operator took prices out of the feed.
+    PricesRemoved,
     /// S0.
     TickOpened,
     /// The tick moved to its next phase and wrote nothing else.
@@ -63,12 +65,13 @@ pub enum TxKind {
 
 impl TxKind {
     /// Every kind, for metrics and tests.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::JobSubmitted,
         Self::JobCancelled,
         Self::HostSeen,
         Self::HostPolicy,
         Self::PricesUpdated,
+        Self::PricesRemoved,
         Self::TickOpened,
         Self::TickAdvanced,
         Self::EvidenceWritten,
@@ -88,6 +91,7 @@ impl TxKind {
             Self::HostSeen => "host_seen",
             Self::HostPolicy => "host_policy",
             Self::PricesUpdated => "prices_updated",
+            Self::PricesRemoved => "prices_removed",
             Self::TickOpened => "tick_opened",
             Self::TickAdvanced => "tick_advanced",
             Self::EvidenceWritten => "evidence_written",
@@ -138,6 +142,8 @@ pub enum Change {
     Slow(Box<SlowState>),
     /// Inserts or replaces prices of the feed.
     Prices(Vec<PricedRow>),
+    /// Takes prices out of the feed.
+    PricesRemoved(PriceFilter),
     /// Remembers the answer to an idempotency key.
     Request(Box<RequestRecord>),
     /// Appends an audit line.

@@ -304,6 +304,7 @@ fn rows_of(tx: &StoreTx) -> String {
         Change::BeliefEvents(_) => "belief events".to_owned(),
         Change::Slow(_) => "slow state".to_owned(),
         Change::Prices(rows) => format!("{} prices", rows.len()),
+        Change::PricesRemoved(filter) => format!("removal of prices {filter}"),
         Change::Request(_) => "request".to_owned(),
         Change::Audit(_) => "audit".to_owned(),
     };

@@ -154,7 +154,8 @@ impl MemStore {
             | Change::Replica(_)
             | Change::ReplicaReleased(_)
             | Change::Slow(_)
-            | Change::Prices(_) => {}
+            | Change::Prices(_)
+            | Change::PricesRemoved(_) => {}
         }
     }
 

@@ -5,6 +5,7 @@ mod faults;
 mod hang;
 mod history;
 mod performance;
+mod prices;
 mod private_cluster;
 mod programs;
 pub(crate) mod records;

@@ -185,6 +185,7 @@ impl ServerState {
                     self.prices.put(row.key.clone(), row.price.clone());
                 }
             }
+            Change::PricesRemoved(filter) => self.prices.remove_matching(filter),
             Change::Evidence(_) | Change::Request(_) | Change::Audit(_) => {}
         }
         Ok(())
@@ -326,6 +327,13 @@ impl ServerState {
             Change::Prices(rows) => Undo::Prices(
                 rows.iter()
                     .map(|r| (r.key.clone(), self.prices.price(&r.key).cloned()))
+                    .collect(),
+            ),
+            Change::PricesRemoved(filter) => Undo::Prices(
+                self.prices
+                    .iter()
+                    .filter(|(key, _)| filter.has(key))
+                    .map(|(key, price)| (key.clone(), Some(price.clone())))
                     .collect(),
             ),
             Change::Evidence(_) | Change::Request(_) | Change::Audit(_) => Undo::Nothing,

@@ -132,6 +132,7 @@ async fn apply_change(
         Change::BeliefEvents(events) => belief::belief_events_insert(db, events).await,
         Change::Slow(slow) => state::slow_state_put(db, slow).await,
         Change::Prices(rows) => price::prices_put(db, rows, context.tx.at).await,
+        Change::PricesRemoved(filter) => price::prices_remove(db, filter).await,
         Change::Request(record) => request::request_insert(db, record, context.tx.at).await,
         Change::Audit(record) => audit::audit_insert(db, record, context.tx).await,
     }
