@@ -32,7 +32,10 @@ impl Backends {
 
 impl Drop for Backends {
     fn drop(&mut self) {
-        self.signal(Signal::CONT);
+        for pid in &self.0 {
+            // One that has ended needs no waking.
+            let _woken = kill_process(*pid, Signal::CONT);
+        }
     }
 }
 
