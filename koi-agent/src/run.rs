@@ -262,6 +262,7 @@ pub async fn adopt(launcher: &Launcher) -> anyhow::Result<Vec<ReplicaProcess>> {
             }
         }
     }
+    launcher.stop_orphans(None).await;
     launcher.rebuild_ports(&running, &unsure);
     Ok(running)
 }

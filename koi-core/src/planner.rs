@@ -6,6 +6,7 @@ mod context;
 pub mod enumerate;
 mod explain;
 pub mod forecast;
+pub mod learned;
 mod plan;
 pub mod pools;
 pub mod scoring;

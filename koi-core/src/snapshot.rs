@@ -47,6 +47,10 @@ pub struct Snapshot {
     pub experience: crate::experience::Experience,
     /// What was measured; filled by S1.
     pub measured: BTreeMap<JobId, MeasuredJob>,
+    /// Digest of the measured points of others that the planner reads beside the snapshot; empty
+    /// without any. Filled by S1.
+    #[serde(default)]
+    pub points_digest: String,
 }
 
 impl Snapshot {

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use koi_core::settings::SettingsError;
+use koi_server::auth::AuthError;
 use koi_server::core_loop::LeadLost;
 use koi_server::postgres::PostgresError;
 
@@ -65,7 +66,9 @@ fn exit_code(error: &anyhow::Error) -> u8 {
 fn is_permanent(error: &anyhow::Error) -> bool {
     let settings = error.downcast_ref::<SettingsError>();
     let postgres = error.downcast_ref::<PostgresError>();
+    let tokens = error.downcast_ref::<AuthError>();
     settings.is_some_and(SettingsError::is_permanent)
+        || tokens.is_some_and(AuthError::is_permanent)
         || postgres.is_some_and(PostgresError::is_permanent)
 }
 
@@ -131,5 +134,17 @@ mod tests {
             &settings.context("load settings").unwrap_err()
         ));
         assert!(!is_permanent(&anyhow::anyhow!("anything else")));
+        let auth = |e: AuthError| anyhow::Error::from(e).context("load who may connect");
+        let path = || "tokens.toml".into();
+        assert!(is_permanent(&auth(AuthError::Malformed {
+            path: path(),
+            message: "a secret has 16 to 256 bytes".to_owned(),
+        })));
+        let file = |kind: std::io::ErrorKind| AuthError::File {
+            path: path(),
+            source: kind.into(),
+        };
+        assert!(is_permanent(&auth(file(std::io::ErrorKind::NotFound))));
+        assert!(!is_permanent(&auth(file(std::io::ErrorKind::Interrupted))));
     }
 }

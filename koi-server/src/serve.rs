@@ -35,6 +35,7 @@ use crate::postgres::{Settings, run_foreground};
 use crate::pulse::Pulse;
 use crate::store::{NewToken, Store};
 use crate::tick::driver::{self, TickHandle};
+use crate::tick::points::PointsBoard;
 use crate::tick::run::{TickParts, World, lock};
 use database::{connect, open_database};
 use doors::{Doors, OpenDoors};
@@ -150,6 +151,7 @@ struct Parts {
     endpoints: Arc<EndpointBoard>,
     observatory: Arc<Mutex<Observatory>>,
     world: World,
+    points: Arc<PointsBoard>,
     ticks: TickHandle,
     tasks: TaskTracker,
     shutdown: CancellationToken,
@@ -225,7 +227,7 @@ async fn assemble(
     };
     let observatory = Arc::new(Mutex::new(Observatory::default()));
     look_back(&store, &state, &world, &observatory).await?;
-    let lead = Lead::default();
+    let (lead, registry) = (Lead::default(), Arc::<Registry>::default());
     let (core, core_task) = Core::spawn(CoreParts {
         machine: ServerMachine::new(state, epoch, world.catalog, settings),
         store: store.clone(),
@@ -234,11 +236,13 @@ async fn assemble(
         lead: lead.clone(),
         shutdown: shutdown.clone(),
     });
+    let points = Arc::new(PointsBoard::default());
     let tick_parts = TickParts {
         core: core.clone(),
         store: store.clone(),
         observatory: observatory.clone(),
         world: world.clone(),
+        points: points.clone(),
     };
     let interval = Duration::from_secs(u64::from(config.tick_interval_s));
     let (ticks, tick_task) = driver::spawn(tick_parts, interval, shutdown.clone());
@@ -263,6 +267,7 @@ async fn assemble(
         endpoints,
         observatory,
         world,
+        points,
         ticks,
         tasks,
         shutdown,

@@ -71,6 +71,7 @@ pub(crate) fn snapshot(n_jobs: u32, n_hosts: u32, seed: u64) -> anyhow::Result<S
         silence_s: BTreeMap::new(),
         experience: Experience::default(),
         measured: BTreeMap::new(),
+        points_digest: String::new(),
     })
 }
 

@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use super::{Catalog, CatalogText};
 use crate::causal::graph::id_kind;
 use crate::causal::{CausalModel, EdgeEnds};
+use crate::validation::UpdateTable;
 use crate::variables::Mediator;
 use crate::violation::{FieldViolation, Violations};
 
@@ -21,7 +22,25 @@ pub fn check_all(text: &CatalogText<'_>) -> Result<(Catalog, CausalModel), Vec<F
     check_mediators(&model, &mut problems);
     check_sources(&catalog, &model, &mut problems);
     check_effects(&catalog, &model, &mut problems);
+    check_updates(text, &mut problems);
     problems.finish((catalog, model))
+}
+
+/// The tables that say how far evidence moves a belief.
+fn check_updates(text: &CatalogText<'_>, problems: &mut Violations) {
+    const FILE: &str = "beta_updates.toml";
+    let found = text.files().find(|(path, _)| *path == FILE);
+    match found.map(|(_, text)| UpdateTable::parse(text)) {
+        None => problems.add(FILE, "is missing"),
+        Some(Err(found)) => {
+            for problem in found {
+                let named = problem.field == FILE;
+                let field = if named { String::new() } else { problem.field };
+                problems.extend(FILE, vec![FieldViolation { field, ..problem }]);
+            }
+        }
+        Some(Ok(_)) => {}
+    }
 }
 
 /// Every mediator has a way in and, over mediators if need be, a way out to an outcome.

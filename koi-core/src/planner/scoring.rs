@@ -267,6 +267,7 @@ impl Scorer<'_> {
                 .map(|(rank, p)| self.bands(&p.outcomes, ResidualScope::of(rank)))
                 .collect(),
             ranks: forecast.ranks.clone(),
+            members: forecast.members.clone(),
             outcomes: forecast.summary.outcomes,
             sigma: terms.clone(),
             usd_per_hour: forecast.summary.stated_usd_per_hour,

@@ -245,6 +245,7 @@ impl ServerMachine {
             silence_s: self.live.silence_s(self.state.hosts.keys(), now),
             experience: crate::experience::Experience::default(),
             measured: std::collections::BTreeMap::new(),
+            points_digest: String::new(),
         }
     }
 

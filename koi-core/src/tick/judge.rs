@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::frozen;
 use super::observatory::{Observatory, RankKey, find_rank};
 use crate::catalog::Catalog;
 use crate::causal::{CausalModel, FeatureValues, applicable};
@@ -11,7 +12,7 @@ use crate::model::{MixerKind, ModelFacts};
 use crate::params::Params;
 use crate::snapshot::Snapshot;
 use crate::store::JobRecord;
-use crate::surrogate::{Answer, Demand, Deployment, predict};
+use crate::surrogate::{Answer, Demand, Deployment};
 use crate::telemetry::trajectory::TrajectoryPoint;
 use crate::validation::{EvidenceRow, RankValidationInput, Stamp, validate_rank};
 use crate::variables::{Mediator, MediatorValues, OutcomeValues};
@@ -93,7 +94,11 @@ fn judge_rank(
         applicable: &applicable,
         sigmas: &sigmas,
     };
-    validate_rank(&input, ctx.model, ctx.params)
+    let row = validate_rank(&input, ctx.model, ctx.params);
+    EvidenceRow {
+        stood: frozen::stood((job, rank), &row, points),
+        ..row
+    }
 }
 
 /// The surrogate's answer for the rank at the workload that the point showed. Absent where it has
@@ -141,7 +146,7 @@ fn predicted_at(
         rate_rps_per_replica: throughput / workload.osl.mean.max(1.0),
         batch_concurrency: concurrency,
     };
-    match predict(&deployment, &demand) {
+    match frozen::predict_as_promised((job, rank), &deployment, &demand) {
         Answer::Prediction(p) => (p.mediators, p.outcomes),
         Answer::DoesNotFit(_) | Answer::Unsupported(_) => absent,
     }

@@ -113,6 +113,10 @@ pub struct EvidenceRow {
     pub variables: BTreeMap<String, VariableVerdict>,
     /// Verdict on each applicable mechanism.
     pub mechanisms: Vec<MechanismVerdict>,
+    /// Where it stood and what the surrogate missed there: what the next plans learn from it. Absent
+    /// where no plan of this server froze a prediction.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stood: Option<crate::surrogate::own::Stood>,
 }
 
 impl EvidenceRow {
@@ -205,6 +209,7 @@ pub fn validate_rank(
         inside_band,
         variables,
         mechanisms,
+        stood: None,
     }
 }
 

@@ -83,6 +83,7 @@ impl JobsApi {
             replicas: Vec::new(),
             current: None,
             tally,
+            usd_per_hour: None,
         })
     }
 
@@ -94,11 +95,13 @@ impl JobsApi {
         let observatory = self.observatory.clone();
         let catalog = self.world.catalog;
         let read = self.core.read(move |machine| {
-            let state = machine.state();
+            let (state, live) = (machine.state(), machine.live());
             let observatory = lock(&observatory);
             let now = utc_now();
-            let view =
-                |job: &JobRecord| JobView::of(state, &observatory, catalog, job, (lookback, now));
+            let view = |job: &JobRecord| {
+                let lookback = (lookback, now);
+                JobView::of((state, live), &observatory, catalog, job, lookback)
+            };
             state
                 .jobs
                 .values()

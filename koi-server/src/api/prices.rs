@@ -2,9 +2,11 @@
 
 mod removal;
 
+use std::collections::BTreeSet;
+
 use koi_core::catalog::price::{
-    Date, Merged, Price, PriceBook, PriceFilter, PriceKey, PriceOrigin, PriceUpdate, PricedRow,
-    holding,
+    Date, Merged, Place, Price, PriceBook, PriceFilter, PriceKey, PriceOrigin, PriceUpdate,
+    PricedRow, holding,
 };
 use koi_core::environment::Market;
 use koi_core::server::{Command, Reply, ServerMachine};
@@ -28,7 +30,7 @@ const PAGE_SIZES: (usize, usize) = (100, 500);
 /// Stands between the parts of a page token; names have no such character.
 const SEPARATOR: char = '\u{1f}';
 
-fn today() -> Result<Date, Status> {
+pub(super) fn today() -> Result<Date, Status> {
     let days = utc_now().0.div_euclid(86_400_000_000);
     Date::from_days(days).map_err(|e| Status::internal(format!("the clock is wrong: {e}")))
 }
@@ -45,9 +47,13 @@ impl FleetApi {
             ..request.clone()
         };
         let overlay = overlay_from_wire(request).map_err(|found| invalid(&found))?;
-        let update = overlay
+        let mut update = overlay
             .into_update(self.catalog, today()?, MAX_AGE_DAYS)
             .map_err(|found| invalid(&found))?;
+        let asked = self.core.read(places).await;
+        let known = asked.map_err(|refusal| refused(&refusal))?;
+        let sent = PriceBook::from(update.rows.clone());
+        update.flags.extend(sent.in_unknown_places(&known));
         let warnings = v1::UpdatePricesReply {
             n_warnings: u32::try_from(update.flags.len()).unwrap_or(u32::MAX),
             warnings: warnings(&update),
@@ -124,6 +130,17 @@ impl FleetApi {
             }),
         })
     }
+}
+
+/// Where listed prices and hosts are.
+fn places(machine: &ServerMachine) -> BTreeSet<Place> {
+    let mut known = machine.base_prices().places();
+    let hosts = machine.state().hosts.values();
+    known.extend(hosts.map(|host| {
+        let place = &host.facts.environment;
+        (place.cloud.clone(), place.region.clone())
+    }));
+    known
 }
 
 fn counted(object: &str) -> Result<Merged, Status> {

@@ -8,6 +8,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use koi_core::settings::SettingsError;
 use tokio::net::{TcpListener, TcpSocket};
 use tonic::transport::{Identity as TlsIdentity, Server, ServerTlsConfig};
 
@@ -88,13 +89,13 @@ fn server(tls: Option<&TlsConfig>) -> anyhow::Result<Server> {
     let Some(tls) = tls else {
         return Ok(server);
     };
-    let read = |what: &str, path: &std::path::Path| {
-        std::fs::read(path).with_context(|| format!("read the {what} {}", path.display()))
+    let read = |path: &std::path::Path| {
+        std::fs::read(path).map_err(|source| SettingsError::Read {
+            path: path.to_owned(),
+            source,
+        })
     };
-    let identity = TlsIdentity::from_pem(
-        read("certificate", &tls.cert_file)?,
-        read("private key", &tls.key_file)?,
-    );
+    let identity = TlsIdentity::from_pem(read(&tls.cert_file)?, read(&tls.key_file)?);
     server
         .tls_config(ServerTlsConfig::new().identity(identity))
         .with_context(|| {

@@ -1,5 +1,7 @@
 //! The gRPC listener: every service, health, reflection and sizes of messages.
 
+use std::net::SocketAddr;
+
 use anyhow::Context as _;
 use koi_proto::v1;
 use tokio::net::TcpListener;
@@ -31,7 +33,7 @@ pub(super) async fn listen(
     config: &ServerConfig,
     parts: &Parts,
     (mut server, listener): (Server, TcpListener),
-    metrics_address: std::net::SocketAddr,
+    metrics_address: SocketAddr,
 ) -> anyhow::Result<()> {
     let address = listener.local_addr()?;
     let (health, health_service) = tonic_health::server::health_reporter();
@@ -59,8 +61,8 @@ pub(super) async fn listen(
 /// Writes the addresses in use, for whoever started the server with port 0.
 fn announce(
     config: &ServerConfig,
-    address: std::net::SocketAddr,
-    metrics_address: std::net::SocketAddr,
+    address: SocketAddr,
+    metrics_address: SocketAddr,
 ) -> anyhow::Result<()> {
     let text = format!("listen = \"{address}\"\nmetrics_listen = \"{metrics_address}\"\n");
     let path = config.data_dir.join("server.addresses.toml");
@@ -82,6 +84,7 @@ fn decisions(parts: &Parts) -> tonic::service::Routes {
         tokens,
         ticks,
         world,
+        points,
         ..
     } = parts;
     let plans = PlansApi {
@@ -99,6 +102,7 @@ fn decisions(parts: &Parts) -> tonic::service::Routes {
     let performance = PerformanceApi {
         store: store.clone(),
         tokens: tokens.clone(),
+        points: points.clone(),
     };
     let beliefs = BeliefsApi {
         core: core.clone(),

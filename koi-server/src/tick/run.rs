@@ -17,6 +17,7 @@ use koi_core::planner::PlanningContext;
 use koi_core::server::{Command, Learned, Refusal, Reply};
 use koi_core::snapshot::Snapshot;
 use koi_core::store::RequestRecord;
+use koi_core::surrogate::points::PlannedPoints;
 use koi_core::tick::observatory::Observatory;
 use koi_core::tick::{Phase, PhaseEvent, TickCause, TickRecord, next};
 use koi_core::validation::{EvidenceRow, UpdateTable};
@@ -24,6 +25,7 @@ use koi_core::validation::{EvidenceRow, UpdateTable};
 use crate::core_loop::{Core, utc_now};
 use crate::observability::Metric;
 use crate::store::Store;
+use crate::tick::points::PointsBoard;
 
 /// What a tick works with.
 #[derive(Clone)]
@@ -36,6 +38,8 @@ pub struct TickParts {
     pub observatory: Arc<Mutex<Observatory>>,
     /// Closed world and settings.
     pub world: World,
+    /// Performance that others measured.
+    pub points: Arc<PointsBoard>,
 }
 
 /// The closed world a tick is decided in; the same for every tick of a process.
@@ -119,6 +123,7 @@ pub async fn run_tick(
 struct Run {
     parts: TickParts,
     snapshot: Snapshot,
+    points: Arc<PlannedPoints>,
     deadline: Instant,
     phase_ms: BTreeMap<String, f64>,
     evidence: Vec<EvidenceRow>,
@@ -133,6 +138,7 @@ impl Run {
         Self {
             parts,
             snapshot,
+            points: Arc::default(),
             deadline,
             phase_ms: BTreeMap::new(),
             evidence: Vec::new(),
@@ -248,11 +254,12 @@ impl Run {
 impl World {
     /// What planner and checks decide in.
     #[must_use]
-    pub fn planning_context(&self) -> PlanningContext<'_> {
+    pub fn planning_context<'a>(&'a self, points: &'a PlannedPoints) -> PlanningContext<'a> {
         PlanningContext {
             catalog: self.catalog,
             causal: &self.causal,
             params: &self.params,
+            points: &points.points,
         }
     }
 }

@@ -164,6 +164,7 @@ pub(crate) fn ladder(generation: u32, usd_per_hour: f64) -> CommittedLadder {
         },
         promise: Promise {
             ranks: Vec::new(),
+            members: Vec::new(),
             bands: Vec::new(),
             outcomes: OutcomeValues::absent().with(Outcome::ALL[0], 1.0 / 3.0),
             sigma: SigmaTerms {
@@ -327,6 +328,7 @@ pub(crate) fn evidence(tick: i64, job: JobId, rank: u32, points: u32) -> Evidenc
         inside_band: BTreeMap::from([(Outcome::ALL[2], true)]),
         variables: BTreeMap::new(),
         mechanisms: Vec::new(),
+        stood: None,
     }
 }
 

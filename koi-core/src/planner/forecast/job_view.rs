@@ -3,6 +3,7 @@
 
 use crate::job::{JobClass, Slo, Workload};
 use crate::planner::context::PlanningContext;
+use crate::planner::learned::Learned;
 use crate::planner::workload::{batch_progress, planned_workload};
 use crate::score::ObjectiveLimit;
 use crate::slow_loop::{IdealPoint, ideal_point};
@@ -24,12 +25,18 @@ pub struct JobView<'a> {
     pub limits: Vec<ObjectiveLimit>,
     /// Reference of J.
     pub ideal: IdealPoint,
+    /// What the surrogate's learned members know of its model.
+    pub learned: Learned<'a>,
 }
 
 impl<'a> JobView<'a> {
     /// The view of a job in a snapshot.
     #[must_use]
-    pub fn of(record: &'a JobRecord, snapshot: &Snapshot, context: &PlanningContext<'_>) -> Self {
+    pub fn of(
+        record: &'a JobRecord,
+        snapshot: &'a Snapshot,
+        context: &PlanningContext<'a>,
+    ) -> Self {
         let measured = snapshot.measured.get(&record.id);
         let spec = &record.spec;
         let history = snapshot
@@ -42,6 +49,7 @@ impl<'a> JobView<'a> {
             limits: limits(record),
             ideal: attainable(ideal_point(&history, context.params), spec.class, &workload),
             workload,
+            learned: Learned::of(record, snapshot, context),
         }
     }
 

@@ -46,5 +46,6 @@ pub(crate) fn row(tick: i64, mechanisms: Vec<MechanismVerdict>) -> EvidenceRow {
         inside_band: BTreeMap::new(),
         variables: BTreeMap::new(),
         mechanisms,
+        stood: None,
     }
 }

@@ -29,6 +29,12 @@ impl Run {
             .await
             .map_err(|e| Failed(e.to_string()))?;
         self.snapshot.experience = Experience::from_rows(&rows, &self.snapshot.state);
+        let points = self.parts.points.clone();
+        self.points = points
+            .current(&self.parts.store, self.parts.world.catalog)
+            .await
+            .map_err(|e| Failed(e.to_string()))?;
+        self.snapshot.points_digest = self.points.digest.clone();
         {
             let mut observatory = lock(&self.parts.observatory);
             observatory.retain_live(&self.snapshot.state, self.snapshot.now);
@@ -136,9 +142,9 @@ impl Run {
     /// S4: the planner, on a thread of its own, with a hard stop.
     pub(super) async fn plan(&mut self) -> Result<PhaseEvent, Failed> {
         let snapshot = self.snapshot.clone();
-        let world = self.parts.world.clone();
+        let (world, points) = (self.parts.world.clone(), self.points.clone());
         let search = tokio::task::spawn_blocking(move || {
-            let ctx = world.planning_context();
+            let ctx = world.planning_context(&points);
             plan(&snapshot, &ctx)
         });
         let left = self.deadline.saturating_duration_since(Instant::now());
@@ -156,7 +162,8 @@ impl Run {
             .draft
             .take()
             .ok_or_else(|| Failed("there is no draft".to_owned()))?;
-        match check(draft, &self.snapshot, &self.parts.world.planning_context()) {
+        let context = self.parts.world.planning_context(&self.points);
+        match check(draft, &self.snapshot, &context) {
             Ok(checked) => {
                 self.checked = Some(checked);
                 Ok(PhaseEvent::Done)

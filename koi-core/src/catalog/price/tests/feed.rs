@@ -260,3 +260,23 @@ fn a_full_feed_says_how_to_make_room_and_takes_prices_again_then() {
     assert_eq!(book.merged(&fresh).unwrap().n_added, 1);
     assert_eq!(half.to_string(), "*/mars-1/*/*");
 }
+
+#[test]
+fn a_price_of_a_place_that_nothing_has_is_flagged() {
+    let list = PriceBook::embedded();
+    let strange = |cloud: &str, region: &str| {
+        let sent = OverlayPrice {
+            cloud: cloud.to_owned(),
+            region: region.to_owned(),
+            ..row("p5.48xlarge", 30.0)
+        };
+        let update = update(feed("2026-11-30", vec![sent])).unwrap();
+        PriceBook::from(update.rows).in_unknown_places(&list.places())
+    };
+    assert_eq!(strange("aws", "us-east-1"), []);
+    for (cloud, region) in [("AWS", "us-east-1"), ("aws", "mars-1")] {
+        let flags = strange(cloud, region);
+        assert_eq!(flags.len(), 1);
+        assert_eq!(flags[0].problem, PriceProblem::UnknownPlace);
+    }
+}
