@@ -88,6 +88,8 @@ impl Lead {
         drop(self.0.set(lost));
     }
 
+    /// Says which server leads when it is another one.
+    ///
     /// # Errors
     /// [`LeadLost`] once another server leads.
     pub fn kept(&self) -> Result<(), LeadLost> {
