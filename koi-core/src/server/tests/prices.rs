@@ -173,7 +173,7 @@ fn prices_that_are_taken_out_hold_no_longer() {
     sim.submit(1, "chat").unwrap();
     sim.price(8.0, "2026-11-30");
     assert!((planned(&sim.frozen()) - 2.0).abs() < 1e-9);
-    let mut remove = |sim: &mut Sim, instance: &str| {
+    let remove = |sim: &mut Sim, instance: &str| {
         let request = sim.request();
         sim.ask(Command::RemovePrices {
             filter: PriceFilter {
