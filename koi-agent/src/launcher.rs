@@ -86,6 +86,23 @@ impl Launcher {
             .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
+    /// Makes the ledger of ports anew from what was found; before the first launch. `unsure` are
+    /// replicas whose folder says little more than their ports.
+    pub fn rebuild_ports(&self, running: &[ReplicaProcess], unsure: &[ReplicaMeta]) {
+        let lease = |meta: &ReplicaMeta| {
+            let lease = PortLease {
+                api: meta.port,
+                secondary: meta.secondary_ports.clone(),
+            };
+            (meta.replica_id.clone(), lease)
+        };
+        let running = running.iter().map(|p| lease(&p.meta)).collect();
+        let unsure = unsure.iter().map(lease).collect();
+        if let Err(error) = self.ports().rebuild(running, unsure) {
+            tracing::error!(%error, "the ledger of ports could not be written");
+        }
+    }
+
     /// Starts a replica; returns once its first process exists.
     ///
     /// # Errors
@@ -158,17 +175,6 @@ impl Launcher {
         }
         if let Err(error) = orphans::stop(&self.supervision, only).await {
             tracing::warn!(%error, "engines whose folder is gone are not all stopped");
-        }
-    }
-
-    /// Notes the ports of a replica that was taken over: the ledger may have been lost.
-    pub fn restore_ports(&self, meta: &ReplicaMeta) {
-        let lease = PortLease {
-            api: meta.port,
-            secondary: meta.secondary_ports.clone(),
-        };
-        if let Err(error) = self.ports().restore(&meta.replica_id, lease) {
-            tracing::warn!(replica = %meta.replica_id, %error, "its ports were not noted");
         }
     }
 

@@ -23,7 +23,7 @@ pub use metrics::{MetricsCommand, MetricsParseArgs};
 pub use model::{ModelCommand, ShowArgs};
 pub use perf::{ImportArgs, ListArgs, PerfCommand};
 pub use predict::PredictArgs;
-pub use prices::{Layer, PricesCommand, PricesList, PricesUpdate};
+pub use prices::{Layer, PricesCommand, PricesList, PricesRemove, PricesUpdate};
 
 use crate::failure::EXIT_CODES;
 use crate::load::args::LoadArgs;

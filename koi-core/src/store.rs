@@ -20,7 +20,7 @@ pub use state::{BeliefMove, ServerState, TxRefusal};
 
 use serde::{Deserialize, Serialize};
 
-use crate::catalog::price::PricedRow;
+use crate::catalog::price::{PriceFilter, PricedRow};
 use crate::causal::BeliefEvent;
 use crate::host::HostRecord;
 use crate::ids::{Epoch, JobId, PlanSeq, ReplicaId, TickId};
@@ -44,6 +44,8 @@ pub enum TxKind {
     HostPolicy,
     /// A price feed brought prices.
     PricesUpdated,
+    /// An operator took prices out of the feed.
+    PricesRemoved,
     /// A mechanism was proposed.
     MechanismProposed,
     /// S0.
@@ -72,6 +74,7 @@ impl TxKind {
         Self::HostSeen,
         Self::HostPolicy,
         Self::PricesUpdated,
+        Self::PricesRemoved,
         Self::MechanismProposed,
         Self::TickOpened,
         Self::TickAdvanced,
@@ -92,6 +95,7 @@ impl TxKind {
             Self::HostSeen => "host_seen",
             Self::HostPolicy => "host_policy",
             Self::PricesUpdated => "prices_updated",
+            Self::PricesRemoved => "prices_removed",
             Self::MechanismProposed => "mechanism_proposed",
             Self::TickOpened => "tick_opened",
             Self::TickAdvanced => "tick_advanced",
@@ -147,6 +151,8 @@ pub enum Change {
     Mechanism(Box<MechanismRecord>),
     /// Inserts or replaces prices of the feed.
     Prices(Vec<PricedRow>),
+    /// Takes prices out of the feed.
+    PricesRemoved(PriceFilter),
     /// Remembers the answer to an idempotency key.
     Request(Box<RequestRecord>),
     /// Appends an audit line.

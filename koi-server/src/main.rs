@@ -6,10 +6,13 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use koi_core::settings::SettingsError;
 use koi_server::auth::AuthError;
+use koi_server::core_loop::LeadLost;
 use koi_server::postgres::PostgresError;
 
 /// Exit code for what no restart makes right: `EX_CONFIG` of sysexits.h.
 const WRONG_SETTINGS: u8 = 78;
+/// Exit code of a server that another one has taken the lead from: `EX_TEMPFAIL` of sysexits.h.
+const LEAD_LOST: u8 = 75;
 
 /// Koi's server.
 #[derive(Debug, Parser)]
@@ -45,12 +48,18 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             complain(&error);
-            ExitCode::from(if is_permanent(&error) {
-                WRONG_SETTINGS
-            } else {
-                1
-            })
+            ExitCode::from(exit_code(&error))
         }
+    }
+}
+
+fn exit_code(error: &anyhow::Error) -> u8 {
+    if error.is::<LeadLost>() {
+        LEAD_LOST
+    } else if is_permanent(error) {
+        WRONG_SETTINGS
+    } else {
+        1
     }
 }
 
@@ -97,6 +106,18 @@ mod tests {
     use anyhow::Context as _;
 
     use super::*;
+
+    #[test]
+    fn a_lost_lead_has_a_code_of_its_own() {
+        use koi_core::ids::Epoch;
+        let lost = LeadLost {
+            leader: Epoch(6),
+            ours: Epoch(5),
+        };
+        assert!(lost.to_string().contains("it has epoch 6"));
+        assert_eq!(exit_code(&lost.into()), 75);
+        assert_eq!(exit_code(&anyhow::anyhow!("anything else")), 1);
+    }
 
     #[test]
     fn what_a_restart_cannot_mend_is_told_apart() {

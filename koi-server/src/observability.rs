@@ -4,6 +4,7 @@ use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use opentelemetry::trace::TracerProvider as _;
 use opentelemetry_otlp::WithExportConfig as _;
 use opentelemetry_sdk::trace::SdkTracerProvider;
+use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tracing_subscriber::Layer as _;
 use tracing_subscriber::layer::SubscriberExt as _;
@@ -147,12 +148,10 @@ fn trace_provider(process: &'static str, endpoint: &str) -> anyhow::Result<SdkTr
 
 impl Telemetry {
     /// Serves `/metrics` on a loopback listener until `shutdown`.
-    ///
-    /// # Errors
-    /// When the address cannot be bound.
+    #[must_use]
     pub fn serve_metrics(
         &self,
-        listener: tokio::net::TcpListener,
+        listener: TcpListener,
         shutdown: CancellationToken,
     ) -> tokio::task::JoinHandle<()> {
         let handle = self.metrics.clone();

@@ -1,5 +1,7 @@
 //! Puts the server together: settings, database, core loop, ticks, listeners; and takes it apart.
 
+mod database;
+mod doors;
 mod incoming;
 mod listen;
 
@@ -14,31 +16,30 @@ use koi_core::causal::CausalModel;
 use koi_core::params::Params;
 use koi_core::rollout::RolloutParams;
 use koi_core::server::{ServerMachine, ServerSettings};
+use koi_core::store::ServerState;
 use koi_core::tick::observatory::Observatory;
 use koi_core::validation::UpdateTable;
 use koi_core::violation::FieldViolation;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use self::listen::Ears;
 use crate::agents::registry::Registry;
 use crate::agents::telemetry::MAX_AHEAD_SECONDS;
 use crate::api::idempotency::Requests;
 use crate::auth::{Identity, TokenTable};
 use crate::config::ServerConfig;
-use crate::core_loop::{Core, CoreParts, utc_now};
+use crate::core_loop::{Core, CoreParts, Lead, utc_now};
 use crate::endpoints::{self, EndpointBoard};
 use crate::observability;
-use crate::postgres::{PrivateCluster, RunningPostgres, Settings, run_foreground};
-use crate::store::{NewToken, Store, StoreOptions};
+use crate::postgres::{Settings, run_foreground};
+use crate::pulse::Pulse;
+use crate::store::{NewToken, Store};
 use crate::tick::driver::{self, TickHandle};
 use crate::tick::points::PointsBoard;
 use crate::tick::run::{TickParts, World, lock};
+use database::{connect, open_database};
+use doors::{Doors, OpenDoors};
 
-/// Longest wait for the database at start.
-const DATABASE_WAIT: Duration = Duration::from_secs(60);
-/// Pause between two tries to reach it.
-const DATABASE_PAUSE: Duration = Duration::from_millis(500);
 /// Longest wait for streams and tasks to end at stop.
 const STOP_WAIT: Duration = Duration::from_secs(15);
 /// Telemetry this old is read back after a restart.
@@ -66,9 +67,13 @@ pub async fn serve(config_path: &Path) -> anyhow::Result<()> {
     let telemetry = observability::start("koi-server", config.otlp_endpoint.as_deref())?;
     let shutdown = CancellationToken::new();
     stop_on_signal(shutdown.clone())?;
+    let doors = Doors::take(&config)?;
     let (url, private) = open_database(&config).await?;
     let result = match connect(&url, &shutdown).await {
-        Ok(Some(store)) => migrate_and_run((&config, prices), &telemetry, store, shutdown).await,
+        Ok(Some(store)) => {
+            let settled = Settled { config, prices };
+            migrate_and_run(settled, (&telemetry, doors), store, shutdown).await
+        }
         Ok(None) => Ok(()),
         Err(error) => Err(error),
     };
@@ -96,51 +101,24 @@ fn stop_on_signal(shutdown: CancellationToken) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The configured database, else `KOI_DATABASE_URL`, else a private cluster of our own.
-async fn open_database(config: &ServerConfig) -> anyhow::Result<(String, Option<RunningPostgres>)> {
-    let configured = config
-        .database_url
-        .clone()
-        .or_else(|| std::env::var("KOI_DATABASE_URL").ok());
-    if let Some(url) = configured {
-        return Ok((url, None));
-    }
-    let settings = Settings::from_env(config.data_dir.clone());
-    let started = tokio::task::spawn_blocking(move || PrivateCluster::prepare(&settings)?.spawn());
-    let running = started.await?.context("start the private Postgres")?;
-    Ok((running.url(), Some(running)))
-}
-
-/// Waits for a database that is still starting; `None` when the server is asked to stop meanwhile.
-async fn connect(url: &str, shutdown: &CancellationToken) -> anyhow::Result<Option<Store>> {
-    let begun = std::time::Instant::now();
-    loop {
-        let tried = tokio::select! {
-            tried = Store::connect(url, StoreOptions::default()) => tried,
-            () = shutdown.cancelled() => return Ok(None),
-        };
-        match tried {
-            Ok(store) => return Ok(Some(store)),
-            Err(error) if error.is_transient() && begun.elapsed() < DATABASE_WAIT => {
-                tracing::info!(%error, "waiting for the database");
-                tokio::select! {
-                    () = tokio::time::sleep(DATABASE_PAUSE) => {}
-                    () = shutdown.cancelled() => return Ok(None),
-                }
-            }
-            Err(error) => return Err(error).context("connect to the database"),
-        }
-    }
-}
-
 async fn migrate_and_run(
-    config: Settled<'_>,
-    telemetry: &observability::Telemetry,
+    settled: Settled,
+    (telemetry, doors): (&observability::Telemetry, Doors),
     store: Store,
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
+    let Settled { config, .. } = &settled;
+    let tokens = TokenTable::load(&config.tokens_file(), &config.data_dir)
+        .context("load who may connect")?;
+    let endpoints = EndpointBoard::open(config.endpoints_dir())?;
+    let ready = Ready {
+        world: world(config)?,
+        tokens,
+        endpoints: Arc::new(endpoints),
+    };
+    let doors = doors.open()?;
     store.migrate().await.context("migrate the database")?;
-    run(config, telemetry, store, shutdown).await
+    run(settled, ready, (telemetry, doors), store, shutdown).await
 }
 
 fn world(config: &ServerConfig) -> anyhow::Result<World> {
@@ -168,6 +146,8 @@ fn world(config: &ServerConfig) -> anyhow::Result<World> {
 
 struct Parts {
     core: Core,
+    lead: Lead,
+    pulse: Pulse,
     store: Store,
     requests: Requests,
     tokens: TokenTable,
@@ -182,21 +162,30 @@ struct Parts {
 }
 
 /// Settings, and the prices that they lead to.
-type Settled<'a> = (&'a ServerConfig, PriceBook);
+struct Settled {
+    config: ServerConfig,
+    prices: PriceBook,
+}
+
+/// What else has been found to be in order before the lead is taken.
+struct Ready {
+    world: World,
+    tokens: TokenTable,
+    endpoints: Arc<EndpointBoard>,
+}
 
 async fn run(
-    (config, prices): Settled<'_>,
-    telemetry: &observability::Telemetry,
+    settled: Settled,
+    ready: Ready,
+    (telemetry, doors): (&observability::Telemetry, OpenDoors),
     store: Store,
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
-    // A server that cannot serve must not take the lead from one that does.
-    let ears = Ears::open(config).await?;
-    let (parts, mut tasks) = assemble((config, prices), store, shutdown.clone()).await?;
-    let metrics_address = ears.metrics.local_addr()?;
-    tasks.push(telemetry.serve_metrics(ears.metrics, shutdown.clone()));
-    let listened = listen::listen(config, &parts, (ears.calls, ears.tls), metrics_address).await;
-    let is_deposed = parts.core.is_deposed();
+    let metrics_address = doors.metrics.local_addr()?;
+    let (parts, mut tasks) = assemble(&settled, ready, store, shutdown.clone()).await?;
+    tasks.push(telemetry.serve_metrics(doors.metrics, shutdown.clone()));
+    let door = (doors.server, doors.grpc);
+    let result = listen::listen(&settled.config, &parts, door, metrics_address).await;
     shutdown.cancel();
     parts.tasks.close();
     let ends = async {
@@ -211,48 +200,44 @@ async fn run(
         tracing::warn!("some tasks did not end in time");
     }
     parts.store.close().await;
-    listened?;
-    anyhow::ensure!(!is_deposed, "another server leads this database");
-    Ok(())
+    result?;
+    Ok(parts.lead.kept()?)
 }
 
 type Tasks = Vec<tokio::task::JoinHandle<()>>;
 
-/// Takes the lead, loads the state and starts everything that runs without a listener.
+/// Takes the lead, loads the state and starts everything that runs without a listener. From here on
+/// another server that leads is out: nothing that an operator may have got wrong comes later.
 async fn assemble(
-    (config, prices): Settled<'_>,
+    Settled { config, prices }: &Settled,
+    ready: Ready,
     store: Store,
     shutdown: CancellationToken,
 ) -> anyhow::Result<(Parts, Tasks)> {
-    let world = world(config)?;
-    let tokens = TokenTable::load(&config.tokens_file(), &config.data_dir)
-        .context("load who may connect")?;
-    let endpoints = Arc::new(EndpointBoard::open(config.endpoints_dir())?);
+    let Ready {
+        world,
+        tokens,
+        endpoints,
+    } = ready;
     remember_tokens(&store, &tokens).await?;
     let epoch = store.acquire_epoch().await.context("take the lead")?;
-    let mut loaded = store.load_state().await.context("load the state")?;
-    loaded.state.reprice(&prices);
-    for row in &loaded.quarantined {
-        tracing::error!(
-            table = row.table,
-            key = row.key,
-            problem = row.problem,
-            "row left out"
-        );
-    }
-    endpoints.sweep(|job| loaded.state.job_named(job).is_some());
+    tracing::info!(%epoch, "this server leads");
+    let state = stored_state(&store, prices).await?;
+    endpoints.sweep(|job| state.job_named(job).is_some());
     let registry = Arc::new(Registry::default());
     let settings = ServerSettings {
         rollout: rollout_params(config),
-        prices,
+        prices: prices.clone(),
     };
     let observatory = Arc::new(Mutex::new(Observatory::default()));
-    look_back(&store, &loaded.state, &world, &observatory).await?;
+    look_back(&store, &state, &world, &observatory).await?;
+    let (lead, registry) = (Lead::default(), Arc::<Registry>::default());
     let (core, core_task) = Core::spawn(CoreParts {
-        machine: ServerMachine::new(loaded.state, epoch, world.catalog, settings),
+        machine: ServerMachine::new(state, epoch, world.catalog, settings),
         store: store.clone(),
         registry: registry.clone(),
         endpoints: endpoints.clone(),
+        lead: lead.clone(),
         shutdown: shutdown.clone(),
     });
     let points = Arc::new(PointsBoard::default());
@@ -272,10 +257,13 @@ async fn assemble(
         config.window_retention_days,
         shutdown.clone(),
     );
+    let (pulse, pulse_task) = Pulse::start(store.clone(), shutdown.clone());
     let endpoint_keeper = endpoints::keep(endpoints.clone(), shutdown.clone());
     let tasks = TaskTracker::new();
     let parts = Parts {
         core,
+        lead,
+        pulse,
         requests: Requests::new(store.clone()),
         store,
         tokens,
@@ -288,7 +276,25 @@ async fn assemble(
         tasks,
         shutdown,
     };
-    Ok((parts, vec![core_task, tick_task, keeper, endpoint_keeper]))
+    Ok((
+        parts,
+        vec![core_task, tick_task, keeper, pulse_task, endpoint_keeper],
+    ))
+}
+
+/// What is stored, at these prices; rows that cannot be read are named in the log.
+async fn stored_state(store: &Store, prices: &PriceBook) -> anyhow::Result<ServerState> {
+    let mut loaded = store.load_state().await.context("load the state")?;
+    loaded.state.reprice(prices);
+    for row in &loaded.quarantined {
+        tracing::error!(
+            table = row.table,
+            key = row.key,
+            problem = row.problem,
+            "row left out"
+        );
+    }
+    Ok(loaded.state)
 }
 
 fn rollout_params(config: &ServerConfig) -> RolloutParams {
@@ -323,7 +329,7 @@ async fn remember_tokens(store: &Store, tokens: &TokenTable) -> anyhow::Result<(
 /// Reads back what agents showed lately, so that a restart does not blind the next ticks.
 async fn look_back(
     store: &Store,
-    state: &koi_core::store::ServerState,
+    state: &ServerState,
     world: &World,
     observatory: &Mutex<Observatory>,
 ) -> anyhow::Result<()> {
@@ -340,23 +346,4 @@ async fn look_back(
     // Tokens of windows from before the newest tick are in the jobs' counts already.
     observatory.take_tokens();
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test]
-    async fn a_server_that_waits_for_its_database_obeys_a_stop() {
-        let shutdown = CancellationToken::new();
-        let stop = shutdown.clone();
-        tokio::spawn(async move {
-            tokio::time::sleep(Duration::from_millis(300)).await;
-            stop.cancel();
-        });
-        let nowhere = "postgres://koi@localhost/koi?host=/nowhere/koi-test";
-        let waited = tokio::time::timeout(Duration::from_secs(10), connect(nowhere, &shutdown));
-        let store = waited.await.expect("the wait ends").unwrap();
-        assert!(store.is_none());
-    }
 }

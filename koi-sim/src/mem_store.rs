@@ -161,7 +161,8 @@ impl MemStore {
             | Change::ReplicaReleased(_)
             | Change::Slow(_)
             | Change::Mechanism(_)
-            | Change::Prices(_) => {}
+            | Change::Prices(_)
+            | Change::PricesRemoved(_) => {}
         }
     }
 

@@ -2,9 +2,11 @@
 
 mod conformance;
 mod faults;
+mod hang;
 mod history;
 mod mechanisms;
 mod performance;
+mod prices;
 mod private_cluster;
 mod programs;
 pub(crate) mod records;

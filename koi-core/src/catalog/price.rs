@@ -7,6 +7,7 @@
 
 mod csv;
 mod date;
+mod filter;
 mod flag;
 mod holding;
 mod overlay;
@@ -23,6 +24,7 @@ use serde::{Deserialize, Serialize};
 
 pub use csv::CsvOrigin;
 pub use date::{Date, NotADate};
+pub use filter::PriceFilter;
 pub use flag::{Place, PriceFlag, PriceProblem};
 pub use holding::{holding, price_of_host};
 pub use overlay::{Discount, OverlayPrice, PriceOverlay};

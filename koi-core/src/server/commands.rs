@@ -27,7 +27,16 @@ impl ServerMachine {
                 reason,
                 request,
             } => self.host_policy(now, &host, (cordoned, draining), &reason, request),
-            Command::UpdatePrices { update, request } => self.update_prices(now, &update, request),
+            Command::UpdatePrices {
+                update,
+                request,
+                remember,
+            } => self.update_prices(now, &update, (request, remember)),
+            Command::RemovePrices {
+                filter,
+                reason,
+                request,
+            } => Ok(self.remove_prices(now, filter, &reason, request)),
             Command::ProposeMechanism { record, request } => {
                 self.propose_mechanism(now, *record, request)
             }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{Learned, PlanToCommit};
-use crate::catalog::price::PriceUpdate;
+use crate::catalog::price::{PriceFilter, PriceUpdate};
 use crate::host::HostFacts;
 use crate::ids::{Generation, HostId, JobId, TickId};
 use crate::job::JobSpec;
@@ -63,6 +63,17 @@ pub enum Command {
     UpdatePrices {
         /// Checked prices.
         update: Box<PriceUpdate>,
+        /// Who, and the idempotency key.
+        request: RequestRecord,
+        /// The answer is kept for who asks again under the key, even when nothing changes.
+        remember: bool,
+    },
+    /// Take prices out of the feed.
+    RemovePrices {
+        /// Which.
+        filter: PriceFilter,
+        /// Why, for the audit trail.
+        reason: String,
         /// Who, and the idempotency key.
         request: RequestRecord,
     },

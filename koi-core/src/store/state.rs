@@ -194,6 +194,7 @@ impl ServerState {
                     self.prices.put(row.key.clone(), row.price.clone());
                 }
             }
+            Change::PricesRemoved(filter) => self.prices.remove_matching(filter),
             Change::Evidence(_) | Change::SlowTick(_) | Change::Request(_) | Change::Audit(_) => {}
         }
         Ok(())
@@ -339,6 +340,13 @@ impl ServerState {
             Change::Prices(rows) => Undo::Prices(
                 rows.iter()
                     .map(|r| (r.key.clone(), self.prices.price(&r.key).cloned()))
+                    .collect(),
+            ),
+            Change::PricesRemoved(filter) => Undo::Prices(
+                self.prices
+                    .iter()
+                    .filter(|(key, _)| filter.has(key))
+                    .map(|(key, price)| (key.clone(), Some(price.clone())))
                     .collect(),
             ),
             Change::Evidence(_) | Change::SlowTick(_) | Change::Request(_) | Change::Audit(_) => {

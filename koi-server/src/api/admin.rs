@@ -1,7 +1,5 @@
 //! The `Admin` service.
 
-use std::time::Duration;
-
 use koi_core::host::Liveness;
 use koi_core::server::ServerMachine;
 use koi_core::store::JobState;
@@ -12,19 +10,16 @@ use tonic::{Request, Response, Status};
 use super::status::refused;
 use crate::auth::TokenTable;
 use crate::core_loop::{Core, utc_now};
-use crate::store::Store;
+use crate::pulse::Pulse;
 use crate::tick::driver::TickHandle;
-
-/// Longest wait for the database's answer.
-const PING_LIMIT: Duration = Duration::from_secs(2);
 
 /// The `Admin` service.
 #[derive(Clone)]
 pub struct AdminApi {
     /// Decisions.
     pub core: Core,
-    /// The database.
-    pub store: Store,
+    /// Whether the database answers.
+    pub pulse: Pulse,
     /// Who may ask.
     pub tokens: TokenTable,
     /// The schedule.
@@ -33,22 +28,6 @@ pub struct AdminApi {
     pub started_at: UtcMicros,
     /// Hash of the catalog in use.
     pub catalog_hash: String,
-}
-
-impl AdminApi {
-    /// Whether the database answers now: the machine knows only how its last write ended.
-    async fn ping(&self) -> Result<(), String> {
-        let asked = tokio::time::timeout(PING_LIMIT, self.store.database_started_at_us());
-        match asked.await {
-            Ok(Ok(_)) => Ok(()),
-            Ok(Err(error)) if error.is_transient() => Err("it is away".to_owned()),
-            Ok(Err(error)) => {
-                tracing::error!(%error, "the database answered wrongly");
-                Err("it answered with something unexpected; see the server's log".to_owned())
-            }
-            Err(_) => Err(format!("no answer within {} s", PING_LIMIT.as_secs())),
-        }
-    }
 }
 
 fn count(n: usize) -> u32 {
@@ -90,10 +69,9 @@ impl v1::admin_server::Admin for AdminApi {
             .read(status)
             .await
             .map_err(|refusal| refused(&refusal))?;
-        if reply.database_ok
-            && let Err(why) = self.ping().await
-        {
-            (reply.database_ok, reply.database_error) = (false, why);
+        if let Some(problem) = self.pulse.problem() {
+            reply.database_ok = false;
+            reply.database_error = problem;
         }
         reply.started_at_us = self.started_at.0;
         reply.tick_interval_s =

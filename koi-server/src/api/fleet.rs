@@ -19,7 +19,7 @@ use crate::auth::{Identity, TokenTable};
 use crate::core_loop::{Core, utc_now};
 
 /// Longest reason of a change.
-const MAX_REASON_BYTES: usize = 1024;
+pub(super) const MAX_REASON_BYTES: usize = 1024;
 
 /// The `Fleet` service.
 #[derive(Clone)]
@@ -205,6 +205,17 @@ impl v1::fleet_server::Fleet for FleetApi {
     ) -> Result<Response<v1::UpdatePricesReply>, Status> {
         let identity = self.tokens.operator(&request)?;
         let reply = self.set_prices(&identity, request.into_inner()).await?;
+        Ok(Response::new(reply))
+    }
+
+    async fn remove_prices(
+        &self,
+        request: Request<v1::RemovePricesRequest>,
+    ) -> Result<Response<v1::RemovePricesReply>, Status> {
+        let identity = self.tokens.operator(&request)?;
+        let reply = self
+            .take_prices_out(&identity, request.into_inner())
+            .await?;
         Ok(Response::new(reply))
     }
 

@@ -103,6 +103,11 @@ impl Requests {
 }
 
 impl Turn {
+    /// True when the caller may ask again under a key.
+    pub(super) fn is_keyed(&self) -> bool {
+        self.alone.is_some()
+    }
+
     /// Does the work to its end, whether or not the caller waits for it.
     pub(super) async fn run<T: Send + 'static>(
         self,

@@ -1,9 +1,12 @@
-//! Prices in the `Fleet` service: a feed's update, and what holds.
+//! Prices in the `Fleet` service: a feed's update, removals from it, and what holds.
+
+mod removal;
 
 use std::collections::BTreeSet;
 
 use koi_core::catalog::price::{
-    Date, Merged, Place, Price, PriceBook, PriceKey, PriceOrigin, PriceUpdate, PricedRow, holding,
+    Date, Merged, Place, Price, PriceBook, PriceFilter, PriceKey, PriceOrigin, PriceUpdate,
+    PricedRow, holding,
 };
 use koi_core::environment::Market;
 use koi_core::server::{Command, Reply, ServerMachine};
@@ -66,7 +69,11 @@ impl FleetApi {
                 Asked::Before(object) => counted(&object)?,
                 Asked::Now(turn) => {
                     let (update, request) = (Box::new(update), turn.record.clone());
-                    let command = Command::UpdatePrices { update, request };
+                    let command = Command::UpdatePrices {
+                        update,
+                        request,
+                        remember: turn.is_keyed(),
+                    };
                     let core = self.core.clone();
                     let done = turn.run(async move { core.command(command).await });
                     match done.await?.map_err(|refusal| refused(&refusal))? {
@@ -154,43 +161,55 @@ fn warnings(update: &PriceUpdate) -> Vec<v1::PriceWarning> {
         .collect()
 }
 
+/// Cloud, region and machine, and a market, where empty means all.
+///
+/// # Errors
+/// The field that is wrong, and why.
+fn filter(
+    [cloud, region, instance]: [&String; 3],
+    market: &str,
+) -> Result<PriceFilter, (&'static str, String)> {
+    let given = |text: &String| Some(text.clone()).filter(|t| !t.is_empty());
+    let market = match market {
+        "" => None,
+        name => Some(Market::from_name(name).ok_or_else(|| {
+            let message = "must be one of reserved, on_demand, spot";
+            ("market", message.to_owned())
+        })?),
+    };
+    Ok(PriceFilter {
+        cloud: given(cloud),
+        region: given(region),
+        market,
+        instance: given(instance),
+    })
+}
+
 /// Which prices are asked for; `None` matches all.
 struct Wanted {
-    cloud: Option<String>,
-    region: Option<String>,
-    market: Option<Market>,
-    instance: Option<String>,
+    key: PriceFilter,
     origin: Option<PriceOrigin>,
 }
 
 impl Wanted {
     fn of(request: &v1::ListPricesRequest) -> Result<Self, Status> {
-        let given = |text: &String| Some(text.clone()).filter(|t| !t.is_empty());
-        let market = given(&request.market).map(|name| {
-            let message = "must be one of reserved, on_demand, spot";
-            Market::from_name(&name).ok_or_else(|| invalid_field("market", message))
-        });
-        let origin = given(&request.origin).map(|name| {
+        let parts = [&request.cloud, &request.region, &request.instance];
+        let key = filter(parts, &request.market)
+            .map_err(|(field, message)| invalid_field(field, message))?;
+        let named = Some(&request.origin).filter(|name| !name.is_empty());
+        let origin = named.map(|name| {
             let all = [PriceOrigin::List, PriceOrigin::Overlay, PriceOrigin::Feed];
-            let found = all.into_iter().find(|o| o.name() == name);
+            let found = all.into_iter().find(|o| o.name() == name.as_str());
             found.ok_or_else(|| invalid_field("origin", "must be one of list, overlay, feed"))
         });
         Ok(Self {
-            cloud: given(&request.cloud),
-            region: given(&request.region),
-            market: market.transpose()?,
-            instance: given(&request.instance),
+            key,
             origin: origin.transpose()?,
         })
     }
 
     fn has(&self, key: &PriceKey, price: &Price) -> bool {
-        let fits = |wanted: &Option<String>, is: &String| wanted.as_ref().is_none_or(|w| w == is);
-        fits(&self.cloud, &key.cloud)
-            && fits(&self.region, &key.region)
-            && fits(&self.instance, &key.instance)
-            && self.market.is_none_or(|m| m == key.market)
-            && self.origin.is_none_or(|o| o == price.origin)
+        self.key.has(key) && self.origin.is_none_or(|o| o == price.origin)
     }
 }
 

@@ -1,14 +1,11 @@
-//! The gRPC listener: every service, health, reflection, limits and TLS.
+//! The gRPC listener: every service, health, reflection and sizes of messages.
 
 use std::net::SocketAddr;
-use std::path::Path;
-use std::time::Duration;
 
 use anyhow::Context as _;
-use koi_core::settings::SettingsError;
 use koi_proto::v1;
 use tokio::net::TcpListener;
-use tonic::transport::{Identity as TlsIdentity, Server, ServerTlsConfig};
+use tonic::transport::Server;
 
 use super::Parts;
 use super::incoming::{SILENCE_LIMIT, incoming, max_connections};
@@ -30,49 +27,12 @@ const MAX_MESSAGE_BYTES: usize = 512 * 1024;
 const MAX_PRICES_BYTES: usize = 4 * 1024 * 1024;
 /// Largest message on an agent's stream.
 const MAX_TELEMETRY_BYTES: usize = 4 * 1024 * 1024;
-/// Longest time for an ordinary call, whatever the client says.
-const CALL_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// What can be refused to a server before it takes the lead: its addresses and its certificate.
-pub(super) struct Ears {
-    pub(super) calls: TcpListener,
-    pub(super) metrics: TcpListener,
-    pub(super) tls: Option<ServerTlsConfig>,
-}
-
-impl Ears {
-    /// Binds the listeners and reads the certificate.
-    pub(super) async fn open(config: &ServerConfig) -> anyhow::Result<Self> {
-        let bind = async |address: SocketAddr| {
-            let bound = TcpListener::bind(address).await;
-            bound.with_context(|| format!("listen on {address}"))
-        };
-        let file = |path: &Path| {
-            std::fs::read(path).map_err(|source| SettingsError::Read {
-                path: path.to_owned(),
-                source,
-            })
-        };
-        let tls = match &config.tls {
-            Some(tls) => {
-                let (cert, key) = (file(&tls.cert_file)?, file(&tls.key_file)?);
-                Some(ServerTlsConfig::new().identity(TlsIdentity::from_pem(cert, key)))
-            }
-            None => None,
-        };
-        Ok(Self {
-            calls: bind(config.listen).await?,
-            metrics: bind(config.metrics_listen).await?,
-            tls,
-        })
-    }
-}
 
 /// Serves every call until shutdown.
 pub(super) async fn listen(
     config: &ServerConfig,
     parts: &Parts,
-    (listener, tls): (TcpListener, Option<ServerTlsConfig>),
+    (mut server, listener): (Server, TcpListener),
     metrics_address: SocketAddr,
 ) -> anyhow::Result<()> {
     let address = listener.local_addr()?;
@@ -83,15 +43,6 @@ pub(super) async fn listen(
     let reflection = tonic_reflection::server::Builder::configure()
         .register_encoded_file_descriptor_set(koi_proto::DESCRIPTORS)
         .build_v1()?;
-    let mut server = Server::builder()
-        .timeout(CALL_TIMEOUT)
-        .max_concurrent_streams(Some(64))
-        .http2_keepalive_interval(Some(Duration::from_secs(10)))
-        .http2_keepalive_timeout(Some(Duration::from_secs(5)))
-        .http2_max_header_list_size(Some(16 * 1024));
-    if let Some(tls) = tls {
-        server = server.tls_config(tls).context("use the certificate")?;
-    }
     tracing::info!(%address, %metrics_address, "serving");
     announce(config, address, metrics_address)?;
     let routes = routes(parts)
@@ -184,7 +135,7 @@ fn decisions(parts: &Parts) -> tonic::service::Routes {
 fn operations(routes: tonic::service::Routes, parts: &Parts) -> tonic::service::Routes {
     let Parts {
         core,
-        store,
+        pulse,
         requests,
         tokens,
         ticks,
@@ -199,7 +150,7 @@ fn operations(routes: tonic::service::Routes, parts: &Parts) -> tonic::service::
     };
     let admin = AdminApi {
         core: core.clone(),
-        store: store.clone(),
+        pulse: pulse.clone(),
         tokens: tokens.clone(),
         ticks: ticks.clone(),
         started_at: utc_now(),

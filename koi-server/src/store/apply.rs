@@ -135,6 +135,7 @@ async fn apply_change(
         Change::SlowTick(tick) => slow_history::slow_tick_put(db, tick).await,
         Change::Mechanism(record) => mechanism::mechanism_put(db, record).await,
         Change::Prices(rows) => price::prices_put(db, rows, context.tx.at).await,
+        Change::PricesRemoved(filter) => price::prices_remove(db, filter).await,
         Change::Request(record) => request::request_insert(db, record, context.tx.at).await,
         Change::Audit(record) => audit::audit_insert(db, record, context.tx).await,
     }

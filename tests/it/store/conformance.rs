@@ -8,7 +8,7 @@ use super::records::*;
 use super::{AnyStore, comparable, programs};
 
 /// Offers a script to both stores and to the reference; all three must agree after every step.
-async fn agree(script: &[StoreTx]) -> (Vec<Result<(), TxRefusal>>, ServerState) {
+pub(super) async fn agree(script: &[StoreTx]) -> (Vec<Result<(), TxRefusal>>, ServerState) {
     let mut stores = AnyStore::both().await;
     let mut reference = ServerState::default();
     let mut answers = Vec::new();
