@@ -12,13 +12,14 @@ mod near;
 mod score;
 mod spread;
 mod table;
+mod tails;
 
 use std::path::PathBuf;
 
 use clap::Args;
 
 use crate::Global;
-use crate::report::{Report, Table};
+use crate::report::{Bound, Report, Table};
 use cv::By;
 
 /// Options of the bench.
@@ -52,7 +53,13 @@ pub(crate) fn run(args: &SurrogateArgs, _global: &Global) -> anyhow::Result<Repo
         .or_else(|| table::shared_folder().map(|f| f.join("data/perf_tidy.csv")));
     let Some(path) = found else {
         crate::report::complain("SKIPPED: no data/perf_tidy.csv in KOI_SHARED or above");
-        return Ok(empty("SKIPPED: no table of measured points"));
+        return Ok(Report {
+            bounds: vec![Bound::not_judged(
+                "measured points were there to judge",
+                "a table",
+            )],
+            ..empty("SKIPPED: no table of measured points")
+        });
     };
     let points = table::read(&path)?;
     if let Some(folder) = &args.fit {

@@ -19,6 +19,7 @@ use clap::Args;
 use serde::Serialize;
 
 use crate::Global;
+use crate::Usage;
 use crate::report::{Bound, Report, Table, number, percent};
 use crate::statistics::{median, relative_errors, spearman};
 use run::Sample;
@@ -100,10 +101,10 @@ pub(crate) fn run(args: &TruthArgs, global: &Global) -> anyhow::Result<Report> {
     } else {
         args.loads.clone()
     };
-    anyhow::ensure!(
-        loads.iter().all(|l| *l > 0.0 && *l < 1.0),
-        "--load must lie between 0 and 1, both excluded"
-    );
+    if !loads.iter().all(|l| *l > 0.0 && *l < 1.0) {
+        let why = "--load must lie between 0 and 1, both excluded";
+        return Err(Usage(why.to_owned()).into());
+    }
     let mut models = scenario::models()?;
     models.retain(|m| args.models.is_empty() || args.models.iter().any(|t| m.name.contains(t)));
     let mut cases = scenario::cases(&models, args.jobs as usize, global.seed)?;
@@ -111,7 +112,10 @@ pub(crate) fn run(args: &TruthArgs, global: &Global) -> anyhow::Result<Report> {
         let wanted = |gpu: &str| args.gpus.iter().any(|g| g.eq_ignore_ascii_case(gpu));
         args.gpus.is_empty() || case.scenarios.iter().any(|s| wanted(&s.gpu.id))
     });
-    anyhow::ensure!(!cases.is_empty(), "no job is left");
+    if cases.is_empty() {
+        let why = "--model and --gpu leave no job: `koi model list` and `koi catalog show gpus` have the names";
+        return Err(Usage(why.to_owned()).into());
+    }
     let outcome = run::all(&cases, args.requests as usize, &loads, args.threads)?;
     let lines = lines(&outcome.samples);
     let n_capacities = lines.iter().filter(|l| l.quantity == Quantity::Throughput);

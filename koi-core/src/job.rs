@@ -119,11 +119,19 @@ pub enum Slo {
     },
 }
 
+const fn pinned() -> bool {
+    true
+}
+
 /// The operator's preference over outcomes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Preference {
     /// Weights on the simplex in the order of [`Outcome::ALL`].
     pub weights: [f64; 5],
+    /// The operator chose the weights: the slow loop leaves them alone. Jobs stored before this was
+    /// kept count as pinned.
+    #[serde(default = "pinned")]
+    pub pinned: bool,
     /// Outcomes promoted to hard limits, in the outcome's unit.
     pub hard: BTreeMap<Outcome, f64>,
     /// Breach probability allowed.

@@ -153,6 +153,10 @@ hyper_parameters! {
     swap_rate_target_final: f64 = 0.05, 0.0..=1.0, "ρ*_∞", "The same after the annealing.";
     swap_rate_anneal_ticks: u32 = 500, 1..=100000, "", "Ticks over which the target is annealed.";
 
+    probe_period_ticks: u32 = 24, 1..=10000, "", "Ticks between two probes of one job; the allowance is one probe a tick per so many jobs.";
+    probe_regret_max: f64 = 0.02, 0.0..=1.0, "", "Most that a probe may give up against what runs, on J's scale.";
+    probe_usd_per_day: f64 = 50.0, 0.0..=1000000.0, "", "USD a day that probes may cost; 0 switches them off.";
+
     dro_radius_initial: f64 = 0.15, 0.0..=1.0, "ε_0", "Radius at the first tick.";
     dro_radius_min: f64 = 0.02, 0.0..=1.0, "ε_min", "Lower clip of the radius.";
     dro_radius_max: f64 = 0.50, 0.0..=2.0, "ε_max", "Upper clip of the radius.";
@@ -215,6 +219,7 @@ hyper_parameters! {
     converged_swap_rate: f64 = 0.05, 0.0..=1.0, "ϵ_swap", "Assumption 2: largest share of jobs swapped.";
     converged_ideal: f64 = 0.02, 0.0..=1.0, "ϵ_z", "Assumption 2: largest movement of the ideal point in ranges.";
     converged_uncertainty: f64 = 0.05, 0.0..=1.0, "ϵ_U", "Assumption 2: largest uncertainty of an exercised mechanism.";
+    converged_mechanisms: u32 = 20, 1..=1000, "", "Assumption 2: so many of the most exercised mechanisms count for the uncertainty.";
     converged_radius: f64 = 0.01, 0.0..=1.0, "ϵ_ε", "Assumption 2: largest movement of the radius.";
 }
 

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::{HostId, JobId, ReplicaId};
 use crate::ladder::{Ladder, Promise};
+use crate::slow_loop::PlannedProbe;
 
 /// Why a live ladder is replaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -20,6 +21,23 @@ pub enum SwapReason {
     Replace,
     /// Other settings.
     Retune,
+    /// For what it teaches, outside the swap budget.
+    Probe,
+}
+
+impl SwapReason {
+    /// The name in plans and tables.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::ScaleUp => "scale_up",
+            Self::ScaleDown => "scale_down",
+            Self::Migrate => "migrate",
+            Self::Replace => "replace",
+            Self::Retune => "retune",
+            Self::Probe => "probe",
+        }
+    }
 }
 
 /// What a plan does with one job.
@@ -121,6 +139,18 @@ pub struct PlanDraft {
     pub bound: Option<f64>,
     /// What was not chosen, and why: the raw material of `koi explain`.
     pub considered: Vec<Considered>,
+    /// Swaps that are probes: outside the swap budget, within the probe allowance.
+    #[serde(default)]
+    pub probes: Vec<PlannedProbe>,
+}
+
+/// What a committed plan changed by choice: the slow loop counts it.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct PlanTally {
+    /// Jobs swapped or preempted voluntarily, probes left out.
+    pub voluntary: Vec<JobId>,
+    /// Probes.
+    pub probes: Vec<PlannedProbe>,
 }
 
 /// An option of one job that was not chosen.

@@ -20,8 +20,9 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::ids::JobId;
-use crate::plan::{PlanAction, PlanDraft};
+use crate::plan::{PlanAction, PlanDraft, PlanTally};
 use crate::planner::PlanningContext;
+use crate::slow_loop::PlannedProbe;
 use crate::snapshot::Snapshot;
 use crate::store::JobRecord;
 
@@ -73,6 +74,7 @@ struct Checked<'a> {
     snapshot: &'a Snapshot,
     context: &'a PlanningContext<'a>,
     actions: &'a [PlanAction],
+    probes: &'a [PlannedProbe],
 }
 
 impl Checked<'_> {
@@ -94,6 +96,7 @@ impl Checked<'_> {
 #[derive(Debug, Clone, PartialEq)]
 pub struct CheckedPlan {
     draft: PlanDraft,
+    tally: PlanTally,
     snapshot_hash: String,
 }
 
@@ -115,8 +118,15 @@ impl CheckedPlan {
     pub(crate) fn for_tests(draft: PlanDraft) -> Self {
         Self {
             draft,
+            tally: PlanTally::default(),
             snapshot_hash: String::new(),
         }
+    }
+
+    /// What it changes by choice.
+    #[must_use]
+    pub const fn tally(&self) -> &PlanTally {
+        &self.tally
     }
 
     /// Hash of the snapshot on which it was checked; on any other it proves nothing.
@@ -151,6 +161,7 @@ pub fn check(
         snapshot,
         context,
         actions: &draft.actions,
+        probes: &draft.probes,
     };
     c1_legality::check(&checked, &mut findings);
     c3_budget::check(&checked, &mut findings);
@@ -158,8 +169,10 @@ pub fn check(
     c5_capacity::check(&checked, &mut findings);
     c6_physics::check(&checked, &mut findings);
     if findings.0.is_empty() {
+        let tally = c4_swap_budget::tally(&checked);
         Ok(CheckedPlan {
             draft,
+            tally,
             snapshot_hash: snapshot.hash(),
         })
     } else {

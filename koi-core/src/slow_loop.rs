@@ -1,13 +1,16 @@
 //! The slow loop: one pure step per controller, every tick, driven by regret.
 //!
-//! White paper V1, The Slow Loop and Appendix A; spec §9. The R2 gradient of the weights and the
-//! meta recalibration are not built: weights rest at their class defaults, thresholds at the
-//! literal multiples.
+//! Order: q, s, β, B, λ, ε, w, z*. White paper V1, The Slow Loop and Appendix A; spec §9.
 
 pub mod churn_price;
+pub mod convergence;
+pub mod coverage_gradient;
 pub mod dro_radius;
 pub mod explore;
 pub mod ideal_point;
+pub mod meta;
+pub mod probe;
+pub mod record;
 pub mod regret;
 pub mod state;
 pub mod swap_budget;
@@ -17,5 +20,8 @@ pub mod weights;
 #[cfg(test)]
 mod tests;
 
+pub use convergence::{Convergence, Criterion, CriterionName};
 pub use ideal_point::{IdealPoint, cold_start, ideal_point};
-pub use state::{SlowSignals, SlowState};
+pub use probe::{PlannedProbe, ProbeLedger};
+pub use record::{SlowTick, TickSignals};
+pub use state::{GroupIdeal, SlowState};

@@ -45,8 +45,15 @@ pub struct Snapshot {
     pub silence_s: BTreeMap<HostId, f64>,
     /// What stored evidence says; filled by S1.
     pub experience: crate::experience::Experience,
+    /// What contrasts know of every edge; absent while no contrasts are kept.
+    #[serde(default)]
+    pub edge_powers: Option<crate::score::eig::EdgePowers>,
     /// What was measured; filled by S1.
     pub measured: BTreeMap<JobId, MeasuredJob>,
+    /// Digest of the measured points of others that the planner reads beside the snapshot; empty
+    /// without any. Filled by S1.
+    #[serde(default)]
+    pub points_digest: String,
 }
 
 impl Snapshot {
@@ -68,6 +75,13 @@ impl Snapshot {
     /// Jobs that a plan must speak about: neither finished nor being cancelled.
     pub fn visible_jobs(&self) -> impl Iterator<Item = &JobRecord> {
         self.state.jobs.values().filter(|j| !j.state.is_finished())
+    }
+
+    /// Jobs that run.
+    #[must_use]
+    pub fn active_jobs(&self) -> u32 {
+        let active = self.state.jobs.values().filter(|j| j.active.is_some());
+        u32::try_from(active.count()).unwrap_or(u32::MAX)
     }
 
     /// True when the host may get new work: alive, neither cordoned nor draining.

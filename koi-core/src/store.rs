@@ -20,11 +20,12 @@ pub use state::{BeliefMove, ServerState, TxRefusal};
 
 use serde::{Deserialize, Serialize};
 
-use crate::catalog::price::PricedRow;
+use crate::catalog::price::{PriceFilter, PricedRow};
 use crate::causal::BeliefEvent;
 use crate::host::HostRecord;
 use crate::ids::{Epoch, JobId, PlanSeq, ReplicaId, TickId};
-use crate::slow_loop::SlowState;
+use crate::lifecycle::MechanismRecord;
+use crate::slow_loop::{SlowState, SlowTick};
 use crate::tick::{Phase, TickRecord};
 use crate::time::UtcMicros;
 use crate::validation::EvidenceRow;
@@ -44,6 +45,10 @@ pub enum TxKind {
     HostPolicy,
     /// A price feed brought prices.
     PricesUpdated,
+    /// An operator took prices out of the feed.
+    PricesRemoved,
+    /// A mechanism was proposed.
+    MechanismProposed,
     /// S0.
     TickOpened,
     /// The tick moved to its next phase and wrote nothing else.
@@ -64,12 +69,14 @@ pub enum TxKind {
 
 impl TxKind {
     /// Every kind, for metrics and tests.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 15] = [
         Self::JobSubmitted,
         Self::JobCancelled,
         Self::HostSeen,
         Self::HostPolicy,
         Self::PricesUpdated,
+        Self::PricesRemoved,
+        Self::MechanismProposed,
         Self::TickOpened,
         Self::TickAdvanced,
         Self::EvidenceWritten,
@@ -89,6 +96,8 @@ impl TxKind {
             Self::HostSeen => "host_seen",
             Self::HostPolicy => "host_policy",
             Self::PricesUpdated => "prices_updated",
+            Self::PricesRemoved => "prices_removed",
+            Self::MechanismProposed => "mechanism_proposed",
             Self::TickOpened => "tick_opened",
             Self::TickAdvanced => "tick_advanced",
             Self::EvidenceWritten => "evidence_written",
@@ -139,8 +148,14 @@ pub enum Change {
     Contrasts(Box<ContrastUpdate>),
     /// Replaces the slow loop's state.
     Slow(Box<SlowState>),
+    /// Appends a tick of the slow loop to its history.
+    SlowTick(Box<SlowTick>),
+    /// Inserts or replaces a mechanism beside the catalog's seeds.
+    Mechanism(Box<MechanismRecord>),
     /// Inserts or replaces prices of the feed.
     Prices(Vec<PricedRow>),
+    /// Takes prices out of the feed.
+    PricesRemoved(PriceFilter),
     /// Remembers the answer to an idempotency key.
     Request(Box<RequestRecord>),
     /// Appends an audit line.

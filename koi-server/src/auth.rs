@@ -69,6 +69,21 @@ pub enum AuthError {
     Entropy(getrandom::Error),
 }
 
+impl AuthError {
+    /// True when only another file helps; a restart finds the same one.
+    #[must_use]
+    pub fn is_permanent(&self) -> bool {
+        use std::io::ErrorKind::{InvalidData, NotFound, PermissionDenied};
+        match self {
+            Self::Malformed { .. } => true,
+            Self::File { source, .. } => {
+                matches!(source.kind(), NotFound | PermissionDenied | InvalidData)
+            }
+            Self::Entropy(_) => false,
+        }
+    }
+}
+
 /// One `[[token]]` of the file.
 #[derive(Debug)]
 struct TokenRow {
@@ -148,7 +163,10 @@ impl TokenTable {
         let token = header
             .to_str()
             .ok()
-            .and_then(|h| h.strip_prefix("Bearer "))
+            .and_then(|h| h.split_once(' '))
+            // The scheme's name has no case (RFC 9110, 11.1).
+            .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"))
+            .map(|(_, token)| token)
             .ok_or_else(denied)?;
         if token.len() > MAX_TOKEN_BYTES {
             return Err(denied());

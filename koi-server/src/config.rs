@@ -36,10 +36,27 @@ pub struct ServerConfig {
     pub price_overlay: Option<PathBuf>,
     /// Days of telemetry windows to keep.
     pub window_retention_days: u32,
+    /// What learning may cost.
+    pub learning: LearningConfig,
     /// Certificate and key of the gRPC listener.
     pub tls: Option<TlsConfig>,
     /// Collector for OTLP traces over gRPC, e.g. `http://127.0.0.1:4317`.
     pub otlp_endpoint: Option<String>,
+}
+
+/// What learning may cost.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct LearningConfig {
+    /// USD a day that probes may cost: swaps made for what they teach. 0 switches them off.
+    pub probe_usd_per_day: f64,
+}
+
+impl Default for LearningConfig {
+    fn default() -> Self {
+        Self {
+            probe_usd_per_day: koi_core::params::Params::default().probe_usd_per_day,
+        }
+    }
 }
 
 /// Files of the listener's identity.

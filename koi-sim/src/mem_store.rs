@@ -7,6 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use koi_core::causal::{BeliefEvent, BeliefKey, BeliefSource};
 use koi_core::ids::{Epoch, Generation, JobId, PlanSeq, TickId};
+use koi_core::lifecycle::MechanismTrack;
+use koi_core::slow_loop::SlowTick;
 use koi_core::store::{
     AuditRecord, Change, JobRecord, PlanRecord, RequestRecord, ServerState, StoreTx, TxRefusal,
 };
@@ -33,6 +35,7 @@ pub struct MemStore {
     moved: BTreeSet<SourceId>,
     requests: BTreeMap<(String, String), RequestRecord>,
     audit: Vec<(UtcMicros, AuditRecord)>,
+    slow_ticks: BTreeMap<TickId, SlowTick>,
     applied: BTreeMap<u128, StoreTx>,
 }
 
@@ -149,13 +152,18 @@ impl MemStore {
                 let key = (r.identity.clone(), r.key.clone());
                 self.requests.entry(key).or_insert_with(|| (**r).clone());
             }
+            Change::SlowTick(tick) => {
+                self.slow_ticks.insert(tick.tick, (**tick).clone());
+            }
             Change::Audit(record) => self.audit.push((at, (**record).clone())),
             Change::Host(_)
             | Change::Replica(_)
             | Change::ReplicaReleased(_)
             | Change::Slow(_)
             | Change::Contrasts(_)
-            | Change::Prices(_) => {}
+            | Change::Mechanism(_)
+            | Change::Prices(_)
+            | Change::PricesRemoved(_) => {}
         }
     }
 
@@ -232,6 +240,34 @@ impl MemStore {
         rows.sort_by_key(|row| (std::cmp::Reverse(row.tick), row.rank, row.generation));
         rows.truncate(limit);
         rows
+    }
+
+    /// The newest ticks of the slow loop, at most `limit`, oldest first.
+    #[must_use]
+    pub fn slow_history(&self, limit: usize) -> Vec<&SlowTick> {
+        let surplus = self.slow_ticks.len().saturating_sub(limit);
+        self.slow_ticks.values().skip(surplus).collect()
+    }
+
+    /// What was decided about each mechanism over its life.
+    #[must_use]
+    pub fn mechanism_tracks(&self) -> BTreeMap<String, MechanismTrack> {
+        let mut tracks: BTreeMap<String, MechanismTrack> = BTreeMap::new();
+        let mut seen = BTreeSet::new();
+        for row in self.evidence.values() {
+            for verdict in row.mechanisms.iter().filter(|m| m.quadrant.is_some()) {
+                let id = &verdict.id;
+                let track = tracks.entry(id.clone()).or_default();
+                track.n_decided += 1;
+                let deployment = format!("{} {}", row.job, row.generation.0);
+                track.n_deployments += u32::from(seen.insert((id.clone(), deployment)));
+                let environment = row.environment.to_string();
+                track.n_environments += u32::from(seen.insert((id.clone(), environment)));
+                track.first_tick = Some(track.first_tick.map_or(row.tick, |t| t.min(row.tick)));
+                track.last_tick = track.last_tick.max(Some(row.tick));
+            }
+        }
+        tracks
     }
 
     /// Every belief event, in order.

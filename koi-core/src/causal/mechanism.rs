@@ -23,11 +23,11 @@ pub enum MechanismStatus {
 }
 
 /// A mechanism as a seed file or a proposal writes it, unchecked.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MechanismDraft {
     /// Name of a seed; proposals have none and get one from their content.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
     /// Edge ids.
     #[serde(alias = "edge_ids")]
@@ -38,7 +38,7 @@ pub struct MechanismDraft {
     /// The story in words.
     pub narrative: String,
     /// Belief before any evidence; ignored for proposals, which start at Beta(1, 1).
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prior: Option<PriorBin>,
 }
 

@@ -31,7 +31,7 @@ pub enum Origin {
 /// Admits a draft, or says everything that is wrong with it.
 ///
 /// # Errors
-/// Unknown or repeated edges, no complete X→V→Y path, a dangling V, parts that do not hang
+/// Unknown or repeated edges, edges that a seed may not carry, no complete X→V→Y path, a dangling V, parts that do not hang
 /// together, an ill-typed scope, a duplicate of an existing mechanism.
 pub fn admit(
     draft: MechanismDraft,
@@ -41,6 +41,14 @@ pub fn admit(
 ) -> Result<Mechanism, Vec<FieldViolation>> {
     let mut violations = Violations::default();
     let edges = known_edges(&draft.edges, model, &mut violations);
+    if origin == Origin::Seed {
+        for edge in edges.iter().filter(|e| !e.seeded) {
+            violations.add(
+                "edges",
+                format!("{} is not seeded: leave it to proposals", edge.id),
+            );
+        }
+    }
     check_topology(&edges, &mut violations);
     draft.scope.check(kind_of, &mut violations);
     if draft.narrative.trim().is_empty() || draft.narrative.len() > MAX_NARRATIVE_BYTES {
@@ -56,8 +64,7 @@ pub fn admit(
         Origin::Proposal => content_id(&edge_ids, &scope_text),
     };
     check_id(&id, model, &mut violations);
-    let same = |m: &&Mechanism| m.edges == edge_ids && m.scope.canonical() == scope_text;
-    if let Some(twin) = model.mechanisms().find(same) {
+    if let Some(twin) = twin_of(&edge_ids, &scope_text, model) {
         violations.add("edges", format!("the same edges and scope as {}", twin.id));
     }
     let (mediators, outcomes) = bundle(edges);
@@ -75,6 +82,22 @@ pub fn admit(
         prior,
         status: MechanismStatus::Active,
     })
+}
+
+/// The mechanism that says the same already: a proposal of it adds nothing.
+#[must_use]
+pub fn twin<'a>(draft: &MechanismDraft, model: &'a CausalModel) -> Option<&'a Mechanism> {
+    let edges = draft.edges.iter().cloned().collect();
+    twin_of(&edges, &draft.scope.canonical(), model)
+}
+
+fn twin_of<'a>(
+    edges: &BTreeSet<String>,
+    scope: &str,
+    model: &'a CausalModel,
+) -> Option<&'a Mechanism> {
+    let same = |m: &&Mechanism| m.edges == *edges && m.scope.canonical() == scope;
+    model.mechanisms().find(same)
 }
 
 fn check_id(id: &str, model: &CausalModel, violations: &mut Violations) {

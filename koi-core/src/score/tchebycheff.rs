@@ -53,10 +53,7 @@ pub struct Exploit {
 /// White paper V1, Exploitation: Augmented Tchebycheff
 #[must_use]
 pub fn exploit(input: &TchebycheffInput<'_>, params: &Params) -> Option<Exploit> {
-    let mut gaps = OutcomeValues::absent();
-    for outcome in Outcome::ALL {
-        gaps.set(outcome, gap(outcome, input, params));
-    }
+    let gaps = gaps(input, params);
     let weight = |y: Outcome| input.weights.get(y.index()).copied().unwrap_or(0.0);
     let total: f64 = gaps.present().map(|(y, _)| weight(y)).sum();
     if !(total > 0.0 && total.is_finite()) {
@@ -67,6 +64,19 @@ pub fn exploit(input: &TchebycheffInput<'_>, params: &Params) -> Option<Exploit>
     let sum: f64 = products().map(|(_, p)| p).sum();
     let j = -(worst + params.tchebycheff_augmentation * sum);
     Some(Exploit { j, gaps, limiting })
+}
+
+/// The gap of each objective in ranges, clipped; absent where it cannot be compared.
+///
+/// # Formula
+/// g_j = (z*_j − ŷ_j) / range_j where more is better, (ŷ_j − z*_j) / range_j else
+#[must_use]
+pub fn gaps(input: &TchebycheffInput<'_>, params: &Params) -> OutcomeValues {
+    let mut gaps = OutcomeValues::absent();
+    for outcome in Outcome::ALL {
+        gaps.set(outcome, gap(outcome, input, params));
+    }
+    gaps
 }
 
 fn gap(outcome: Outcome, input: &TchebycheffInput<'_>, params: &Params) -> Option<f64> {

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use super::{Decision, Refusal, Reply, ServerMachine};
 use crate::causal::BeliefEvent;
 use crate::ids::{JobId, TickId};
-use crate::slow_loop::SlowState;
-use crate::store::{Change, Expect, StoreTx, TxKind};
+use crate::lifecycle::MechanismRecord;
+use crate::slow_loop::SlowTick;
+use crate::store::{AuditRecord, Change, Expect, StoreTx, TxKind};
 use crate::tick::Phase;
 use crate::time::UtcMicros;
 use crate::validation::EvidenceRow;
@@ -23,8 +24,10 @@ pub struct Learned {
     pub belief_events: Vec<BeliefEvent>,
     /// S3: deployments and sums of contrasts.
     pub contrasts: Option<Box<ContrastUpdate>>,
-    /// S3: the slow loop's next state.
-    pub slow: Option<SlowState>,
+    /// S3: the slow loop's tick with its next state.
+    pub slow: Option<Box<SlowTick>>,
+    /// S3: mechanisms that are archived from now on.
+    pub archived: Vec<String>,
 }
 
 impl ServerMachine {
@@ -55,7 +58,7 @@ impl ServerMachine {
             | Phase::Deploy
             | Phase::Exit { .. } => TxKind::TickAdvanced,
         };
-        let changes = self.learned_changes(record, learned);
+        let changes = self.learned_changes(now, record, learned);
         let expects = vec![Expect::TickPhase(tick, from)];
         let tx = StoreTx {
             kind,
@@ -70,7 +73,12 @@ impl ServerMachine {
         })
     }
 
-    fn learned_changes(&self, tick: crate::tick::TickRecord, learned: Learned) -> Vec<Change> {
+    fn learned_changes(
+        &self,
+        now: UtcMicros,
+        tick: crate::tick::TickRecord,
+        learned: Learned,
+    ) -> Vec<Change> {
         let mut changes = vec![Change::Tick(Box::new(tick))];
         if !learned.evidence.is_empty() {
             changes.push(Change::Evidence(learned.evidence));
@@ -87,7 +95,21 @@ impl ServerMachine {
             changes.push(Change::BeliefEvents(learned.belief_events));
         }
         changes.extend(learned.contrasts.map(Change::Contrasts));
-        changes.extend(learned.slow.map(|s| Change::Slow(Box::new(s))));
+        if let Some(tick) = learned.slow {
+            changes.push(Change::Slow(Box::new(tick.state.clone())));
+            changes.push(Change::SlowTick(tick));
+        }
+        for id in learned.archived {
+            let stored = self.state.mechanisms.get(&id);
+            let record = MechanismRecord::archived(&id, stored, now);
+            changes.push(Change::Mechanism(Box::new(record)));
+            changes.push(Change::Audit(Box::new(AuditRecord {
+                actor: "review".to_owned(),
+                action: "archive_mechanism".to_owned(),
+                object: id,
+                reason: "falsified often enough".to_owned(),
+            })));
+        }
         changes
     }
 }

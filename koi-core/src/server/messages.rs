@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 
 use super::{Learned, PlanToCommit};
-use crate::catalog::price::PriceUpdate;
+use crate::catalog::price::{PriceFilter, PriceUpdate};
 use crate::host::HostFacts;
 use crate::ids::{Generation, HostId, JobId, TickId};
 use crate::job::JobSpec;
+use crate::lifecycle::MechanismRecord;
 use crate::rollout::{DesiredSet, DesiredVersion, EndpointSet, ObservedState, SloTally};
 use crate::snapshot::Snapshot;
 use crate::store::{RequestRecord, StoreTx};
@@ -64,6 +65,24 @@ pub enum Command {
         update: Box<PriceUpdate>,
         /// Who, and the idempotency key.
         request: RequestRecord,
+        /// The answer is kept for who asks again under the key, even when nothing changes.
+        remember: bool,
+    },
+    /// Take prices out of the feed.
+    RemovePrices {
+        /// Which.
+        filter: PriceFilter,
+        /// Why, for the audit trail.
+        reason: String,
+        /// Who, and the idempotency key.
+        request: RequestRecord,
+    },
+    /// Accept a proposed mechanism that passed the gate.
+    ProposeMechanism {
+        /// The proposal.
+        record: Box<MechanismRecord>,
+        /// Who, and the idempotency key.
+        request: RequestRecord,
     },
     /// S0.
     OpenTick {
@@ -71,6 +90,8 @@ pub enum Command {
         cause: TickCause,
         /// Seed of the tick.
         seed: u64,
+        /// Who, and the idempotency key, when somebody asked.
+        request: Option<RequestRecord>,
     },
     /// S1 to S3: moves the phase and, with it, evidence or learning.
     AdvanceTick {

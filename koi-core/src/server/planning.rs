@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 
 use super::{Decision, Refusal, Reply, ServerMachine};
-use crate::ids::HostId;
+use crate::ids::{HostId, JobId};
 use crate::ladder::CommittedLadder;
-use crate::plan::{ActionKind, Considered, PlanAction, Slot, replica_id};
+use crate::plan::{ActionKind, Considered, PlanAction, PlanTally, Slot, replica_id};
 use crate::plan_check::CheckedPlan;
 use crate::store::{
     Change, Expect, JobRecord, JobState, PlanRecord, ReplicaPhase, ReplicaRecord, ReplicaRole,
@@ -50,6 +50,7 @@ impl ServerMachine {
             self.yield_to_events(action);
             self.action_changes(now, action, &mut changes, &mut hosts)?;
         }
+        let tally = tally(commit.plan.tally(), &actions);
         for host in hosts.iter().filter_map(|h| self.state.hosts.get(h)) {
             let mut host = host.clone();
             host.generation = host.generation.next();
@@ -67,6 +68,7 @@ impl ServerMachine {
             bound: draft.bound,
             snapshot_hash: commit.snapshot_hash,
             seed: commit.seed,
+            tally,
         })));
         changes.push(Change::Tick(Box::new(tick)));
         let epoch = self.state.epoch;
@@ -234,6 +236,23 @@ fn noted(job: &JobRecord, action: &PlanAction) -> Option<Change> {
     job.note = Some(action.rationale.clone());
     job.ticks_waited += u32::from(waits);
     Some(Change::Job(Box::new(job)))
+}
+
+/// What is left of a plan's changes by choice after actions that lost their ground were taken out.
+fn tally(planned: &PlanTally, actions: &[PlanAction]) -> PlanTally {
+    let is_done = |job: &JobId| {
+        let mut of_job = actions.iter().filter(|a| a.job == *job);
+        of_job.any(|a| matches!(a.kind, ActionKind::Swap | ActionKind::Preempt))
+    };
+    PlanTally {
+        voluntary: planned.voluntary.iter().copied().filter(is_done).collect(),
+        probes: planned
+            .probes
+            .iter()
+            .filter(|p| is_done(&p.job))
+            .cloned()
+            .collect(),
+    }
 }
 
 /// At most so many options are stored with a plan; the best come first.

@@ -20,13 +20,13 @@ pub fn step(radius: f64, coverage: f64, params: &Params) -> f64 {
     next.clamp(params.dro_radius_min, params.dro_radius_max)
 }
 
-/// Share of (row, objective) pairs that fell inside their band; `None` when no row had one.
+/// (Row, objective) pairs that fell inside their band, and all that had one.
 #[must_use]
-pub fn coverage<'a>(rows: impl IntoIterator<Item = &'a EvidenceRow>) -> Option<f64> {
-    let (mut inside, mut total) = (0_u32, 0_u32);
+pub fn counted<'a>(rows: impl IntoIterator<Item = &'a EvidenceRow>) -> (u32, u32) {
+    let (mut inside, mut banded) = (0_u32, 0_u32);
     for fell_inside in rows.into_iter().flat_map(|row| row.inside_band.values()) {
-        total += 1;
+        banded += 1;
         inside += u32::from(*fell_inside);
     }
-    (total > 0).then(|| f64::from(inside) / f64::from(total))
+    (inside, banded)
 }

@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 
 use crate::causal::{Belief, BeliefKey};
+use crate::lifecycle::MechanismTrack;
 use crate::params::Params;
 use crate::validation::{EvidenceRow, Quadrant};
 
@@ -17,13 +18,13 @@ use crate::validation::{EvidenceRow, Quadrant};
 pub fn q1_rate<'a>(
     rows: impl IntoIterator<Item = &'a EvidenceRow>,
     beliefs: &BTreeMap<BeliefKey, Belief>,
-    decided_rows: &BTreeMap<String, u32>,
+    tracks: &BTreeMap<String, MechanismTrack>,
     params: &Params,
 ) -> Option<f64> {
     let known_bad = |id: &str| {
-        decided_rows
+        tracks
             .get(id)
-            .is_some_and(|n| *n >= params.promote_rows_min)
+            .is_some_and(|t| t.n_decided >= params.promote_rows_min)
             && beliefs
                 .get(&BeliefKey::Mechanism(id.to_owned()))
                 .is_some_and(|b| b.mean() < 0.5)
@@ -43,6 +44,22 @@ pub fn q1_rate<'a>(
         }
     }
     (total > 0.0).then(|| successes / total)
+}
+
+/// How much each mechanism was put to the test in these rows: decided verdicts weighted by
+/// exercise, by id.
+#[must_use]
+pub fn exercise_of<'a>(
+    rows: impl IntoIterator<Item = &'a EvidenceRow>,
+    params: &Params,
+) -> BTreeMap<String, f64> {
+    let mut sums: BTreeMap<String, f64> = BTreeMap::new();
+    for verdict in rows.into_iter().flat_map(|row| &row.mechanisms) {
+        if verdict.quadrant.is_some() {
+            *sums.entry(verdict.id.clone()).or_default() += verdict.exercise.weight(params);
+        }
+    }
+    sums
 }
 
 /// Rolling regret over the Q1 rates of the window; `None` when there is none.

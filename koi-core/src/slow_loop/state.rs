@@ -1,16 +1,40 @@
 //! What the slow loop remembers between ticks, and one tick of it.
 //!
-//! White paper V1, The Slow Loop; spec §9: order q, s, β, B, λ, ε, w, z*. The ideal point is
-//! recomputed per group of similar jobs and not kept here.
+//! White paper V1, The Slow Loop; spec §9: order q, s, β, B, λ, ε, w, z*.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::ideal_point::IdealPoint;
+use super::probe::ProbeLedger;
+use super::record::TickSignals;
 use super::{churn_price, dro_radius, explore, regret, swap_budget, weights};
+use crate::ids::PlanSeq;
 use crate::job::JobClass;
+use crate::model::ModelClass;
 use crate::params::Params;
 use crate::variables::OUTCOME_COUNT;
+
+/// z* of a group of similar jobs.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GroupIdeal {
+    /// Class of the jobs.
+    pub class: JobClass,
+    /// Class of their models.
+    pub model_class: ModelClass,
+    /// z* and ranges.
+    pub point: IdealPoint,
+}
+
+impl GroupIdeal {
+    /// True when both speak about the same jobs.
+    #[must_use]
+    pub fn is_same_group(&self, other: &Self) -> bool {
+        (self.class, self.model_class) == (other.class, other.model_class)
+    }
+}
 
 /// The adaptive variables.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -32,19 +56,15 @@ pub struct SlowState {
     pub q1_rates: Vec<f64>,
     /// s; absent until something was decided.
     pub regret: Option<f64>,
-}
-
-/// What one tick tells the slow loop; absent signals leave their controller at rest.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct SlowSignals {
-    /// Q1 rate over the window, [`regret::q1_rate`].
-    pub q1_rate: Option<f64>,
-    /// Jobs that run.
-    pub active_jobs: u32,
-    /// Share of them that were voluntarily swapped in the last tick.
-    pub swap_rate: Option<f64>,
-    /// Share of (row, objective) pairs that fell inside their band.
-    pub coverage: Option<f64>,
+    /// z* by group of similar jobs.
+    #[serde(default)]
+    pub ideal_points: Vec<GroupIdeal>,
+    /// Newest plan whose swaps and probes were counted.
+    #[serde(default)]
+    pub counted_plan: PlanSeq,
+    /// Probes made so far.
+    #[serde(default)]
+    pub probes: ProbeLedger,
 }
 
 impl SlowState {
@@ -57,43 +77,63 @@ impl SlowState {
             swap_budget: params.swap_budget_max,
             churn_price: params.churn_price_initial,
             dro_radius: params.dro_radius_initial,
-            objective_weights: BTreeMap::from([
-                (JobClass::Online, weights::ONLINE_WEIGHTS),
-                (JobClass::Batch, weights::BATCH_WEIGHTS),
-            ]),
+            objective_weights: [JobClass::Online, JobClass::Batch]
+                .into_iter()
+                .map(|class| (class, weights::class_default(class)))
+                .collect(),
             q1_rates: Vec::new(),
             regret: None,
+            ideal_points: Vec::new(),
+            counted_plan: PlanSeq::default(),
+            probes: ProbeLedger::default(),
         }
     }
 
-    /// The state after one more tick. A tick that decided nothing holds q, s, β and B.
+    /// The state after one more tick. Absent signals leave their controller at rest: a tick that
+    /// decided nothing holds q, s, β and B.
     #[must_use]
-    pub fn step(&self, signals: &SlowSignals, params: &Params) -> Self {
+    pub fn step(&self, signals: &TickSignals, params: &Params) -> Self {
         let mut next = self.clone();
         next.tick_count = self.tick_count.saturating_add(1);
-        if let Some(q) = signals.q1_rate.filter(|q| q.is_finite()) {
-            next.q1_rates.push(q);
-            let surplus = next
-                .q1_rates
-                .len()
-                .saturating_sub(params.regret_window_ticks as usize);
-            next.q1_rates.drain(..surplus);
-            next.regret = regret::regret(&next.q1_rates);
-            if let Some(s) = next.regret {
-                next.explore_weight = explore::step(self.explore_weight, s, params);
-                next.swap_budget = swap_budget::step(s, signals.active_jobs, params);
-            }
-        }
-        if let Some(rate) = signals.swap_rate.filter(|r| r.is_finite()) {
-            let target = churn_price::swap_target(self.tick_count, params);
+        next.step_regret(signals, params);
+        if let Some(rate) = signals.swap_rate() {
             // An unknown regret counts as learning: the price may fall.
             let s = next.regret.unwrap_or(1.0);
+            let target = signals.swap_target;
             next.churn_price = churn_price::gated_step(self.churn_price, rate, target, s, params);
         }
-        if let Some(coverage) = signals.coverage.filter(|c| c.is_finite()) {
+        if let Some(coverage) = signals.coverage() {
             next.dro_radius = dro_radius::step(self.dro_radius, coverage, params);
         }
+        for (class, gradient) in &signals.gradients {
+            let default = weights::class_default(*class);
+            let w = next.objective_weights.entry(*class).or_insert(default);
+            *w = weights::tempered(&weights::step(w, gradient, params), &default, params);
+        }
         next
+    }
+
+    /// q, s, β, B.
+    fn step_regret(&mut self, signals: &TickSignals, params: &Params) {
+        let Some(q) = signals.q1_rate.filter(|q| q.is_finite()) else {
+            return;
+        };
+        self.q1_rates.push(q);
+        let window = params.regret_window_ticks as usize;
+        let surplus = self.q1_rates.len().saturating_sub(window);
+        self.q1_rates.drain(..surplus);
+        self.regret = regret::regret(&self.q1_rates);
+        if let Some(s) = self.regret {
+            self.explore_weight = explore::step(self.explore_weight, s, params);
+            self.swap_budget = swap_budget::step(s, signals.active_jobs, params);
+        }
+    }
+
+    /// The weights that J of a job of this class uses unless its operator pinned them.
+    #[must_use]
+    pub fn weights_of(&self, class: JobClass) -> [f64; OUTCOME_COUNT] {
+        let learned = self.objective_weights.get(&class).copied();
+        learned.unwrap_or_else(|| weights::class_default(class))
     }
 }
 

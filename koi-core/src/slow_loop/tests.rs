@@ -168,7 +168,7 @@ fn the_ideal_point_stays_cold_until_enough_was_seen() {
 fn a_tick_that_decided_nothing_holds_what_regret_drives() {
     let params = Params::default();
     let start = SlowState::initial(&params);
-    let held = start.step(&SlowSignals::default(), &params);
+    let held = start.step(&TickSignals::default(), &params);
     assert_eq!(
         held,
         SlowState {
@@ -178,15 +178,23 @@ fn a_tick_that_decided_nothing_holds_what_regret_drives() {
     );
 }
 
+/// What a tick of 24 jobs tells: a Q1 rate, swaps, pairs of a hundred inside their band.
+fn told(q1_rate: f64, swapped_jobs: u32, inside_band: u32) -> TickSignals {
+    TickSignals {
+        q1_rate: Some(q1_rate),
+        active_jobs: 24,
+        swapped_jobs,
+        swap_target: 0.1,
+        banded: 100,
+        inside_band,
+        ..TickSignals::default()
+    }
+}
+
 #[test]
 fn a_fleet_that_always_succeeds_stops_exploring_and_swapping() {
     let params = Params::default();
-    let calm = SlowSignals {
-        q1_rate: Some(1.0),
-        active_jobs: 24,
-        swap_rate: Some(0.0),
-        coverage: Some(0.9),
-    };
+    let calm = told(1.0, 0, 90);
     let state = (0..400).fold(SlowState::initial(&params), |s, _| s.step(&calm, &params));
     assert_eq!(state.swap_budget, 1);
     assert!(
@@ -194,10 +202,7 @@ fn a_fleet_that_always_succeeds_stops_exploring_and_swapping() {
         "{state:?}"
     );
     assert_eq!(state.q1_rates.len(), 20);
-    let shaken = SlowSignals {
-        q1_rate: Some(0.0),
-        ..calm
-    };
+    let shaken = told(0.0, 0, 90);
     let after = (0..3).fold(state, |s, _| s.step(&shaken, &params));
     assert_eq!(after.swap_budget, 10);
 }
@@ -207,26 +212,58 @@ fn a_large_fleet_has_a_larger_budget() {
     assert_eq!(swap_budget::step(0.5, 2_001, &Params::default()), 21);
 }
 
+#[test]
+fn the_churn_price_falls_only_while_the_loop_learns() {
+    let params = Params::default();
+    let gated = |s: f64, rate: f64| churn_price::gated_step(0.5, rate, 0.1, s, &params);
+    assert!(gated(0.5, 0.0) < 0.5);
+    assert!((gated(0.05, 0.0) - 0.5).abs() < f64::EPSILON);
+    assert!(gated(0.05, 0.4) > 0.5);
+    let target = |n| churn_price::swap_target(n, &params);
+    assert!((target(0) - 0.20).abs() < 1e-12 && (target(250) - 0.125).abs() < 1e-12);
+    assert!((target(500) - 0.05).abs() < 1e-12 && (target(9_000) - 0.05).abs() < 1e-12);
+}
+
+/// The state was stored before z*, probes and counted plans were kept in it.
+#[test]
+fn an_older_state_can_still_be_read() {
+    let old = r#"{"tick_count":3,"explore_weight":0.5,"swap_budget":10,"churn_price":0.05,
+        "dro_radius":0.15,"objective_weights":{"online":[0.1,0.35,0.35,0.1,0.1]},"q1_rates":[],"regret":null}"#;
+    let read: SlowState = serde_json::from_str(old).unwrap();
+    assert_eq!(read.tick_count, 3);
+    assert!(read.ideal_points.is_empty());
+    assert_eq!(
+        read.weights_of(crate::job::JobClass::Batch)
+            .map(f64::to_bits),
+        weights::BATCH_WEIGHTS.map(f64::to_bits)
+    );
+}
+
 proptest! {
     #[test]
     fn every_controller_stays_in_its_clip_and_weights_on_the_simplex(
-        ticks in prop::collection::vec((0.0..=1.0_f64, 0.0..=1.0_f64, 0.0..=1.0_f64), 1..200),
+        ticks in prop::collection::vec((0.0..=1.0_f64, 0..=24_u32, 0..=100_u32), 1..200),
         gradient in prop::array::uniform5(-1.0..1.0_f64),
+        active in 0..5_000_u32,
     ) {
         let params = Params::default();
         let mut state = SlowState::initial(&params);
-        let mut w = weights::ONLINE_WEIGHTS;
-        for (q, rate, coverage) in ticks {
-            let signals = SlowSignals {
-                q1_rate: Some(q), active_jobs: 30, swap_rate: Some(rate), coverage: Some(coverage),
-            };
+        for (q, swapped, inside) in ticks {
+            let mut signals = told(q, swapped, inside);
+            signals.active_jobs = active;
+            signals.gradients = [crate::job::JobClass::Online, crate::job::JobClass::Batch]
+                .into_iter().map(|class| (class, gradient)).collect();
             state = state.step(&signals, &params);
             prop_assert!((params.explore_weight_min..=params.explore_weight_max).contains(&state.explore_weight));
             prop_assert!((params.churn_price_min..=params.churn_price_max).contains(&state.churn_price));
             prop_assert!((params.dro_radius_min..=params.dro_radius_max).contains(&state.dro_radius));
-            w = weights::tempered(&weights::step(&w, &gradient, &params), &weights::ONLINE_WEIGHTS, &params);
-            prop_assert!((w.iter().sum::<f64>() - 1.0).abs() < 1e-9);
-            prop_assert!(w.iter().all(|x| *x >= params.weight_floor - 1e-12));
+            let most = params.swap_budget_max.max(active.div_ceil(100));
+            prop_assert!((params.swap_budget_min..=most).contains(&state.swap_budget));
+            prop_assert!(state.regret.is_none_or(|s| (0.0..=1.0).contains(&s)));
+            for w in state.objective_weights.values() {
+                prop_assert!((w.iter().sum::<f64>() - 1.0).abs() < 1e-9);
+                prop_assert!(w.iter().all(|x| *x >= params.weight_floor - 1e-12));
+            }
         }
     }
 }

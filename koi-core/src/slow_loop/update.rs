@@ -1,16 +1,54 @@
 //! S3: one tick's evidence moves beliefs once, then the adaptive variables.
 //!
-//! A pure function of what the store holds; replayed, it gives the same events. White paper V1,
-//! Tick Algorithm S3; spec §6 and §9.
+//! A pure function of what the store holds; replayed, it gives the same events and the same state.
+//! White paper V1, Tick Algorithm S3; spec §6 and §9.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use super::state::{SlowSignals, SlowState};
-use super::{dro_radius, regret};
-use crate::causal::{Belief, BeliefEvent, BeliefKey, CausalModel, fan_out, forget, replay};
-use crate::ids::TickId;
+use super::convergence::{self, ConvergenceInput};
+use super::coverage_gradient::{class_gaps, r2_gradient};
+use super::record::{SlowTick, TickSignals};
+use super::state::{GroupIdeal, SlowState};
+use super::{churn_price, dro_radius, ideal_point, meta, regret};
+use crate::causal::{
+    Belief, BeliefEvent, BeliefKey, CausalModel, MechanismStatus, fan_out, forget, replay,
+};
+use crate::experience::Experience;
+use crate::ids::{JobId, PlanSeq, TickId};
+use crate::job::JobClass;
+use crate::lifecycle::{MechanismTrack, Review, review};
+use crate::model::ModelClass;
 use crate::params::Params;
+use crate::plan::PlanTally;
+use crate::time::UtcMicros;
 use crate::validation::{EvidenceRow, UpdateTable};
+
+#[cfg(test)]
+mod tests;
+
+/// A running job as the slow loop sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ActiveJob {
+    /// Which.
+    pub job: JobId,
+    /// Its class.
+    pub class: JobClass,
+    /// Class of its model.
+    pub model_class: ModelClass,
+}
+
+/// The newest committed plan as the slow loop counts it.
+#[derive(Debug, Clone, Copy)]
+pub struct CommittedPlan<'a> {
+    /// Its number: a plan is counted once.
+    pub seq: PlanSeq,
+    /// Tick that made it.
+    pub tick: TickId,
+    /// When it was committed.
+    pub at: UtcMicros,
+    /// What it swapped.
+    pub tally: &'a PlanTally,
+}
 
 /// What S3 reads.
 #[derive(Debug, Clone, Copy)]
@@ -21,16 +59,20 @@ pub struct SlowUpdateInput<'a> {
     pub rows: &'a [EvidenceRow],
     /// Rows of the last `q1_window_ticks` ticks, those of this tick left out.
     pub earlier_rows: &'a [EvidenceRow],
-    /// Decided rows per mechanism over its life, by id.
-    pub decided_rows: &'a BTreeMap<String, u32>,
+    /// What was decided about each mechanism over its life, this tick included, by id.
+    pub tracks: &'a BTreeMap<String, MechanismTrack>,
     /// Every belief before this tick: seed plus the sum of its events.
     pub beliefs: &'a BTreeMap<BeliefKey, Belief>,
     /// Adaptive variables before this tick.
     pub state: &'a SlowState,
     /// Jobs that run.
-    pub active_jobs: u32,
-    /// Voluntary swaps and preemptions of the last tick.
-    pub swapped_jobs: u32,
+    pub active_jobs: &'a [ActiveJob],
+    /// Newest committed plan, if any.
+    pub last_plan: Option<CommittedPlan<'a>>,
+    /// Past outcomes.
+    pub experience: &'a Experience,
+    /// The last ticks of the slow loop, oldest first, at most the regret's window.
+    pub history: &'a [SlowTick],
 }
 
 /// What S3 writes, in one transaction.
@@ -42,6 +84,12 @@ pub struct SlowUpdate {
     pub beliefs: BTreeMap<BeliefKey, Belief>,
     /// Adaptive variables after this tick.
     pub state: SlowState,
+    /// The tick for the history: what the controllers read and wrote, and convergence.
+    pub record: SlowTick,
+    /// Mechanisms that are archived from now on, by id.
+    pub archived: Vec<String>,
+    /// This tick ends with a recalibration of thresholds.
+    pub meta_is_due: bool,
 }
 
 /// One tick of S3.
@@ -58,112 +106,126 @@ pub fn slow_update(
         beliefs = replay(&beliefs, [&event]);
         events.push(event);
     }
-    let window = || input.earlier_rows.iter().chain(input.rows);
+    let signals = signals(input, &beliefs, params);
+    let mut state = input.state.step(&signals, params);
+    count_plan(&mut state, input, params);
+    state.ideal_points = ideal_points(input, params);
+    let window = input.earlier_rows.iter().chain(input.rows);
+    let convergence = convergence::judge(
+        &ConvergenceInput {
+            before: input.state,
+            after: &state,
+            signals: &signals,
+            history: input.history,
+            beliefs: &beliefs,
+            exercised: &regret::exercise_of(window, params),
+        },
+        params,
+    );
+    SlowUpdate {
+        events,
+        archived: archived(input.tracks, &beliefs, model, params),
+        beliefs,
+        meta_is_due: meta::is_due(state.tick_count, params),
+        record: SlowTick {
+            tick: input.tick,
+            signals,
+            state: state.clone(),
+            convergence,
+        },
+        state,
+    }
+}
+
+/// Active mechanisms that the review archives.
+fn archived(
+    tracks: &BTreeMap<String, MechanismTrack>,
+    beliefs: &BTreeMap<BeliefKey, Belief>,
+    model: &CausalModel,
+    params: &Params,
+) -> Vec<String> {
+    let active = model
+        .mechanisms()
+        .filter(|m| m.status == MechanismStatus::Active);
+    let falls = |id: &str| {
+        let belief = beliefs.get(&BeliefKey::Mechanism(id.to_owned()));
+        let pair = belief.zip(tracks.get(id));
+        pair.is_some_and(|(belief, track)| review(*belief, track, params) == Review::Archive)
+    };
+    active
+        .filter(|m| falls(&m.id))
+        .map(|m| m.id.clone())
+        .collect()
+}
+
+/// A plan that no earlier tick has counted.
+fn uncounted<'a>(input: &SlowUpdateInput<'a>) -> Option<CommittedPlan<'a>> {
+    input.last_plan.filter(|p| p.seq > input.state.counted_plan)
+}
+
+fn signals(
+    input: &SlowUpdateInput<'_>,
+    beliefs: &BTreeMap<BeliefKey, Belief>,
+    params: &Params,
+) -> TickSignals {
+    let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+    let window = input.earlier_rows.iter().chain(input.rows);
     let decided_now = input
         .rows
         .iter()
         .flat_map(|r| &r.mechanisms)
         .any(|m| m.quadrant.is_some());
-    let signals = SlowSignals {
-        q1_rate: decided_now
-            .then(|| regret::q1_rate(window(), &beliefs, input.decided_rows, params))
-            .flatten(),
-        active_jobs: input.active_jobs,
-        swap_rate: (input.active_jobs > 0)
-            .then(|| f64::from(input.swapped_jobs) / f64::from(input.active_jobs)),
-        // Only new rows: the same miss must not widen the band tick after tick.
-        coverage: dro_radius::coverage(input.rows),
-    };
-    SlowUpdate {
-        events,
-        beliefs,
-        state: input.state.step(&signals, params),
+    let rate = || regret::q1_rate(window, beliefs, input.tracks, params);
+    let tally = uncounted(input).map(|p| p.tally);
+    // Only new rows: the same miss must not widen the band tick after tick.
+    let (inside_band, banded) = dro_radius::counted(input.rows);
+    TickSignals {
+        q1_rate: decided_now.then(rate).flatten(),
+        active_jobs: count(input.active_jobs.len()),
+        swapped_jobs: tally.map_or(0, |t| count(t.voluntary.len())),
+        probed_jobs: tally.map_or(0, |t| count(t.probes.len())),
+        swap_target: churn_price::swap_target(input.state.tick_count, params),
+        banded,
+        inside_band,
+        gradients: gradients(input, params),
+        n_rows: count(input.rows.len()),
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::causal::testing::model;
-    use crate::validation::evidence::testing::{row, verdict};
-    use crate::validation::{Exercise, Quadrant};
-    use crate::variables::Outcome;
+/// The gradient of every class of which a running job brought evidence in this tick.
+fn gradients(
+    input: &SlowUpdateInput<'_>,
+    params: &Params,
+) -> BTreeMap<JobClass, [f64; crate::variables::OUTCOME_COUNT]> {
+    let seen: BTreeSet<JobId> = input.rows.iter().map(|r| r.job).collect();
+    let fresh = input.active_jobs.iter().filter(|j| seen.contains(&j.job));
+    let classes: BTreeSet<JobClass> = fresh.map(|j| j.class).collect();
+    let of = |class: JobClass| {
+        let gradient = r2_gradient(&class_gaps(input.experience, class, params))?;
+        Some((class, gradient))
+    };
+    classes.into_iter().filter_map(of).collect()
+}
 
-    fn update(rows: &[EvidenceRow], beliefs: &BTreeMap<BeliefKey, Belief>) -> SlowUpdate {
-        let params = Params::default();
-        let input = SlowUpdateInput {
-            tick: TickId(9),
-            rows,
-            earlier_rows: &[],
-            decided_rows: &BTreeMap::new(),
-            beliefs,
-            state: &SlowState::initial(&params),
-            active_jobs: 3,
-            swapped_jobs: 0,
-        };
-        slow_update(&input, &model(), &UpdateTable::embedded().unwrap(), &params)
+/// Swaps and probes of a plan count once, however many ticks see it.
+fn count_plan(state: &mut SlowState, input: &SlowUpdateInput<'_>, params: &Params) {
+    if let Some(plan) = uncounted(input) {
+        state.counted_plan = plan.seq;
+        let made = (plan.tick, plan.at);
+        state.probes = state.probes.after(made, &plan.tally.probes, params);
     }
+}
 
-    fn decided(quadrant: Quadrant) -> EvidenceRow {
-        row(
-            9,
-            vec![verdict(
-                "M_kv_pressure",
-                Some(quadrant),
-                Exercise::NotComputed,
-            )],
-        )
-    }
-
-    #[test]
-    fn a_tick_without_evidence_moves_no_belief_and_holds_regret() {
-        let seeds = model().seed_beliefs();
-        let got = update(&[], &seeds);
-        assert!(got.events.is_empty());
-        assert_eq!(got.beliefs, seeds);
-        assert_eq!(got.state.regret, None);
-    }
-
-    #[test]
-    fn events_sum_to_the_beliefs_and_forgetting_is_one_of_them() {
-        let mut before = model().seed_beliefs();
-        let key = BeliefKey::Mechanism("M_kv_pressure".to_owned());
-        before.insert(key.clone(), Belief::of_counts(350, 50));
-        let got = update(&[decided(Quadrant::Q4)], &before);
-        assert_eq!(got.events.len(), 2);
-        assert_eq!(replay(&before, &got.events), got.beliefs);
-        let after = got.beliefs[&key];
-        assert_eq!(after.alpha_micro + after.beta_micro, 400_000_000);
-        assert!(after.mean() < before[&key].mean());
-    }
-
-    #[test]
-    fn failures_raise_regret_and_misses_widen_the_band() {
-        let mut bad = decided(Quadrant::Q3);
-        bad.inside_band = BTreeMap::from([(Outcome::P99TtftMs, false)]);
-        let got = update(&[bad, decided(Quadrant::Q1)], &model().seed_beliefs());
-        assert_eq!(got.state.regret, Some(0.5));
-        assert!(got.state.dro_radius > Params::default().dro_radius_initial);
-        assert!(got.state.explore_weight > Params::default().explore_weight_initial);
-    }
-
-    #[test]
-    fn mechanisms_known_to_be_bad_leave_the_q1_rate() {
-        let params = Params::default();
-        let mut beliefs = model().seed_beliefs();
-        beliefs.insert(
-            BeliefKey::Mechanism("M_kv_pressure".to_owned()),
-            Belief::of_counts(1, 9),
-        );
-        let rows = [decided(Quadrant::Q4)];
-        let counted = |n: u32| BTreeMap::from([("M_kv_pressure".to_owned(), n)]);
-        assert_eq!(
-            regret::q1_rate(&rows, &beliefs, &counted(29), &params),
-            Some(0.0)
-        );
-        assert_eq!(
-            regret::q1_rate(&rows, &beliefs, &counted(30), &params),
-            None
-        );
-    }
+fn ideal_points(input: &SlowUpdateInput<'_>, params: &Params) -> Vec<GroupIdeal> {
+    let groups: BTreeSet<(JobClass, ModelClass)> = input
+        .active_jobs
+        .iter()
+        .map(|j| (j.class, j.model_class))
+        .collect();
+    let of = |(class, model_class): (JobClass, ModelClass)| GroupIdeal {
+        class,
+        model_class,
+        point: ideal_point(&input.experience.similar(class, model_class), params),
+    };
+    groups.into_iter().map(of).collect()
 }

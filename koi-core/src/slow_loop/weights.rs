@@ -1,6 +1,7 @@
 //! Objective weights w on the simplex: entropic mirror descent along a Pareto-coverage gradient.
 //! White paper V1, Appendix A; spec §9.
 
+use crate::job::JobClass;
 use crate::params::Params;
 use crate::variables::OUTCOME_COUNT;
 
@@ -8,6 +9,15 @@ use crate::variables::OUTCOME_COUNT;
 pub const ONLINE_WEIGHTS: [f64; OUTCOME_COUNT] = [0.10, 0.35, 0.35, 0.10, 0.10];
 /// Default weights of batch jobs, in the order of `Outcome::ALL`.
 pub const BATCH_WEIGHTS: [f64; OUTCOME_COUNT] = [0.35, 0.05, 0.05, 0.35, 0.20];
+
+/// The weights from which a class starts and to which it is pulled.
+#[must_use]
+pub const fn class_default(class: JobClass) -> [f64; OUTCOME_COUNT] {
+    match class {
+        JobClass::Online => ONLINE_WEIGHTS,
+        JobClass::Batch => BATCH_WEIGHTS,
+    }
+}
 
 /// One step along a gradient; the result sums to one.
 ///

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::ids::{Generation, HostId, JobId, PlanSeq, ReplicaId, TickId};
 use crate::job::JobSpec;
 use crate::ladder::CommittedLadder;
-use crate::plan::{Considered, PlanAction};
+use crate::plan::{Considered, PlanAction, PlanTally};
 use crate::time::UtcMicros;
 
 /// Where a job stands.
@@ -198,6 +198,9 @@ pub struct PlanRecord {
     pub snapshot_hash: String,
     /// Seed of the search.
     pub seed: u64,
+    /// What it changed by choice.
+    #[serde(default)]
+    pub tally: PlanTally,
 }
 
 /// The remembered answer to an idempotency key.

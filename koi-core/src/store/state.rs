@@ -10,6 +10,7 @@ use crate::catalog::price::{Price, PriceBook, PriceKey};
 use crate::causal::{Belief, BeliefEvent, BeliefKey, CausalModel};
 use crate::host::{HostPrice, HostRecord};
 use crate::ids::{Epoch, HostId, JobId, PlanSeq, ReplicaId};
+use crate::lifecycle::MechanismRecord;
 use crate::slow_loop::SlowState;
 use crate::tick::TickRecord;
 use crate::validation::contrast::ContrastBook;
@@ -37,6 +38,9 @@ pub struct ServerState {
     /// Deployments and the sums of their contrasts. Documents carry the sums alone.
     #[serde(serialize_with = "sums_alone", skip_deserializing)]
     pub contrasts: ContrastBook,
+    /// Mechanisms beside the catalog's seeds, and seeds whose status changed.
+    #[serde(default)]
+    pub mechanisms: BTreeMap<String, MechanismRecord>,
     /// The price feed. A snapshot leaves it out: `priced` says what follows from it.
     #[serde(default)]
     pub prices: PriceBook,
@@ -104,6 +108,7 @@ enum Undo {
     PlanSeq(PlanSeq),
     Beliefs(Vec<(BeliefKey, Option<BeliefMove>)>),
     Slow(Box<SlowState>),
+    Mechanism(String, Option<Box<MechanismRecord>>),
     Prices(Vec<(PriceKey, Option<Price>)>),
     Contrasts(Box<ContrastBook>),
     Nothing,
@@ -196,12 +201,17 @@ impl ServerState {
                     id.job, id.generation, id.rank
                 ))
             })?,
+            Change::Mechanism(record) => {
+                self.mechanisms
+                    .insert(record.id.clone(), (**record).clone());
+            }
             Change::Prices(rows) => {
                 for row in rows {
                     self.prices.put(row.key.clone(), row.price.clone());
                 }
             }
-            Change::Evidence(_) | Change::Request(_) | Change::Audit(_) => {}
+            Change::PricesRemoved(filter) => self.prices.remove_matching(filter),
+            Change::Evidence(_) | Change::SlowTick(_) | Change::Request(_) | Change::Audit(_) => {}
         }
         Ok(())
     }
@@ -340,12 +350,25 @@ impl ServerState {
             ),
             Change::Slow(_) => Undo::Slow(Box::new(self.slow.clone())),
             Change::Contrasts(_) => Undo::Contrasts(Box::new(self.contrasts.clone())),
+            Change::Mechanism(record) => {
+                let before = self.mechanisms.get(&record.id).cloned().map(Box::new);
+                Undo::Mechanism(record.id.clone(), before)
+            }
             Change::Prices(rows) => Undo::Prices(
                 rows.iter()
                     .map(|r| (r.key.clone(), self.prices.price(&r.key).cloned()))
                     .collect(),
             ),
-            Change::Evidence(_) | Change::Request(_) | Change::Audit(_) => Undo::Nothing,
+            Change::PricesRemoved(filter) => Undo::Prices(
+                self.prices
+                    .iter()
+                    .filter(|(key, _)| filter.has(key))
+                    .map(|(key, price)| (key.clone(), Some(price.clone())))
+                    .collect(),
+            ),
+            Change::Evidence(_) | Change::SlowTick(_) | Change::Request(_) | Change::Audit(_) => {
+                Undo::Nothing
+            }
         }
     }
 
@@ -368,6 +391,7 @@ impl ServerState {
                 }
                 Undo::Slow(before) => self.slow = *before,
                 Undo::Contrasts(before) => self.contrasts = *before,
+                Undo::Mechanism(id, before) => put_back(&mut self.mechanisms, id, before),
                 Undo::Prices(before) => {
                     for (key, price) in before {
                         match price {

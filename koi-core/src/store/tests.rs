@@ -51,6 +51,7 @@ fn spec(name: &str) -> JobSpec {
         },
         preference: Preference {
             weights: [0.2; 5],
+            pinned: false,
             hard: BTreeMap::new(),
             tau: 0.1,
         },
@@ -138,6 +139,7 @@ fn plan(seq: i64, parent: i64) -> Change {
         bound: None,
         snapshot_hash: String::new(),
         seed: 0,
+        tally: crate::plan::PlanTally::default(),
     }))
 }
 

@@ -4,6 +4,7 @@ mod seen;
 
 use std::collections::BTreeMap;
 
+use super::frozen;
 use super::observatory::{Observatory, RankKey, find_rank};
 use crate::catalog::Catalog;
 use crate::causal::{CausalModel, FeatureValues, applicable};
@@ -12,7 +13,7 @@ use crate::ladder::{CommittedLadder, Rank};
 use crate::params::{LearningContrast, Params};
 use crate::snapshot::Snapshot;
 use crate::store::JobRecord;
-use crate::surrogate::{Answer, Demand, Deployment, predict};
+use crate::surrogate::{Answer, Demand, Deployment};
 use crate::telemetry::trajectory::TrajectoryPoint;
 use crate::validation::contrast::{CompareContext, compare, deployment};
 use crate::validation::icp::combined;
@@ -162,6 +163,7 @@ fn judge_rank(
     if ctx.params.learning_contrast == LearningContrast::On {
         row.deployment = Some(deployment_row(snapshot, key, (job, rank), points));
     }
+    row.stood = frozen::stood((job, rank), &row, points);
     row
 }
 
@@ -204,7 +206,7 @@ fn predicted_at(
         rate_rps_per_replica: throughput / workload.osl.mean.max(1.0),
         batch_concurrency: concurrency,
     };
-    match predict(&deployment, &demand) {
+    match frozen::predict_as_promised((job, rank), &deployment, &demand) {
         Answer::Prediction(p) => (p.mediators, p.outcomes),
         Answer::DoesNotFit(_) | Answer::Unsupported(_) => absent,
     }

@@ -6,7 +6,7 @@ use koi_core::document::of_toml;
 use koi_core::job::draft::reader::Reader;
 use koi_core::violation::{FieldViolation, Violations};
 
-use super::{ServerConfig, TlsConfig};
+use super::{LearningConfig, ServerConfig, TlsConfig};
 
 /// What an address looks like.
 const ADDRESS: &str = "an address such as 127.0.0.1:7410";
@@ -34,6 +34,7 @@ impl ServerConfig {
         let tokens_file = top.path("tokens_file", &mut bad);
         let price_overlay = top.path("price_overlay", &mut bad);
         let window_retention_days = top.within("window_retention_days", (1, u32::MAX), &mut bad);
+        let learning = learning(&mut top, &mut bad);
         let tls = tls(&mut top, listen, &mut bad);
         let otlp_endpoint = top.text("otlp_endpoint", &mut bad);
         top.finish(&mut bad);
@@ -50,12 +51,27 @@ impl ServerConfig {
                 tokens_file,
                 price_overlay,
                 window_retention_days: window_retention_days.unwrap_or(14),
+                learning,
                 tls,
                 otlp_endpoint,
             }),
             _ => Err(bad.into_vec()),
         }
     }
+}
+
+/// What learning may cost.
+fn learning(top: &mut Reader<'_>, bad: &mut Violations) -> LearningConfig {
+    let mut section = top.section("learning", bad);
+    let usd = section.number("probe_usd_per_day", bad);
+    if let Some(usd) = usd.filter(|usd| !(0.0..=1e6).contains(usd)) {
+        let field = section.field("probe_usd_per_day");
+        bad.add(field, format!("{usd} must be from 0 to 1000000"));
+    }
+    section.finish(bad);
+    usd.map_or_else(LearningConfig::default, |probe_usd_per_day| {
+        LearningConfig { probe_usd_per_day }
+    })
 }
 
 /// The listener's identity; needed where others than this machine can reach it.

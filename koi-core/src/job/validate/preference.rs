@@ -38,6 +38,7 @@ pub(super) fn validate(
         bad,
     );
     Some(Preference {
+        pinned: !draft.weights.is_empty(),
         weights: weights?,
         hard: hard?,
         tau: tau?,

@@ -3,13 +3,14 @@
 
 use crate::job::{JobClass, Slo, Workload};
 use crate::planner::context::PlanningContext;
+use crate::planner::learned::Learned;
 use crate::planner::workload::{batch_progress, planned_workload};
 use crate::score::ObjectiveLimit;
 use crate::slow_loop::{IdealPoint, ideal_point};
 use crate::snapshot::Snapshot;
 use crate::store::JobRecord;
 use crate::surrogate::BatchProgress;
-use crate::variables::Outcome;
+use crate::variables::{OUTCOME_COUNT, Outcome};
 
 /// A job with everything that does not depend on the ladder.
 #[derive(Debug, Clone)]
@@ -24,12 +25,20 @@ pub struct JobView<'a> {
     pub limits: Vec<ObjectiveLimit>,
     /// Reference of J.
     pub ideal: IdealPoint,
+    /// What the surrogate's learned members know of its model.
+    pub learned: Learned<'a>,
+    /// Weights of J: the operator's where pinned, else those of the class as they stand.
+    pub weights: [f64; OUTCOME_COUNT],
 }
 
 impl<'a> JobView<'a> {
     /// The view of a job in a snapshot.
     #[must_use]
-    pub fn of(record: &'a JobRecord, snapshot: &Snapshot, context: &PlanningContext<'_>) -> Self {
+    pub fn of(
+        record: &'a JobRecord,
+        snapshot: &'a Snapshot,
+        context: &PlanningContext<'a>,
+    ) -> Self {
         let measured = snapshot.measured.get(&record.id);
         let spec = &record.spec;
         let history = snapshot
@@ -41,7 +50,13 @@ impl<'a> JobView<'a> {
             progress: batch_progress(record, measured, snapshot.now),
             limits: limits(record),
             ideal: attainable(ideal_point(&history, context.params), spec.class, &workload),
+            weights: if spec.preference.pinned {
+                spec.preference.weights
+            } else {
+                snapshot.state.slow.weights_of(spec.class)
+            },
             workload,
+            learned: Learned::of(record, snapshot, context),
         }
     }
 
