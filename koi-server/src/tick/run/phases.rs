@@ -9,6 +9,7 @@ use std::time::Instant;
 use koi_core::causal::MechanismStatus;
 use koi_core::experience::Experience;
 use koi_core::ids::{JobId, PlanSeq, TickId};
+use koi_core::params::LearningContrast;
 use koi_core::plan_check::check;
 use koi_core::planner::plan;
 use koi_core::server::{Command, Learned, PlanToCommit, Reply};
@@ -16,7 +17,7 @@ use koi_core::slow_loop::update::{ActiveJob, CommittedPlan, SlowUpdateInput, slo
 use koi_core::store::{JobRecord, PlanRecord};
 use koi_core::tick::judge::{JudgeContext, judge};
 use koi_core::tick::{Phase, PhaseEvent};
-use koi_core::validation::contrast::fold_tick;
+use koi_core::validation::contrast::{edge_powers, fold_tick};
 
 use super::{Failed, Run, lock};
 
@@ -144,6 +145,7 @@ impl Run {
         let before = &self.snapshot.state.contrasts;
         let (after, contrasts) = fold_tick(before, self.id(), &self.evidence);
         self.snapshot.state.contrasts = after;
+        self.tell_powers();
         let learned = Learned {
             contrasts: (!contrasts.is_empty()).then(|| Box::new(contrasts)),
             belief_events: update.events,
@@ -153,6 +155,13 @@ impl Run {
         };
         self.advance(Phase::SlowUpdate, Phase::Plan { repair: false }, learned)
             .await
+    }
+
+    /// What contrasts know of every edge goes into the plan; nothing while none are made.
+    fn tell_powers(&mut self) {
+        let world = &self.parts.world;
+        self.snapshot.edge_powers = (world.params.learning_contrast == LearningContrast::On)
+            .then(|| edge_powers(&self.snapshot.state.contrasts, &world.causal));
     }
 
     /// What was archived does not speak in this tick's plan any more.
