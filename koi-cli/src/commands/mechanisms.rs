@@ -5,6 +5,7 @@ use koi_proto::v1;
 
 use super::Context;
 use super::beliefs::belief_grid;
+use super::{contrasts_of, contrasts_text};
 use crate::args::{Global, MechanismsArgs, MechanismsCommand, ProposeArgs};
 use crate::client::idempotency_key;
 use crate::failure::{ExitCode, Failure};
@@ -97,11 +98,30 @@ async fn list(context: &Context) -> anyhow::Result<()> {
     })
 }
 
+/// What is known of a mechanism, and the contrasts that say so.
+#[derive(serde::Serialize)]
+struct Told {
+    #[serde(flatten)]
+    mechanism: v1::GetMechanismReply,
+    contrasts: v1::GetContrastsReply,
+}
+
 async fn show(context: &Context, mechanism_id: String) -> anyhow::Result<()> {
-    let request = v1::GetMechanismRequest { mechanism_id };
+    let request = v1::GetMechanismRequest {
+        mechanism_id: mechanism_id.clone(),
+    };
     let reply = context.client.beliefs().get_mechanism(request).await;
-    let reply = context.client.answer(reply)?;
-    emit(context.format, &reply, || shown(&reply))
+    let told = Told {
+        mechanism: context.client.answer(reply)?,
+        contrasts: contrasts_of(&context.client, &mechanism_id).await?,
+    };
+    emit(context.format, &told, || {
+        format!(
+            "{}\n\n{}",
+            shown(&told.mechanism),
+            contrasts_text(&told.contrasts)
+        )
+    })
 }
 
 fn shown(reply: &v1::GetMechanismReply) -> String {
