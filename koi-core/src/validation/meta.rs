@@ -40,8 +40,39 @@ pub fn recalibrate(
     params: &Params,
     seed: u64,
 ) -> Calibration {
+    anew(blocks, previous, (params, seed), |_| true)
+}
+
+/// The first thresholds of every variable that has blocks enough and none yet, on whatever tick;
+/// the others stay as they are.
+#[must_use]
+pub fn calibrate_first(
+    blocks: &ResidualBlocks,
+    previous: &Calibration,
+    params: &Params,
+    seed: u64,
+) -> Calibration {
+    if params.calibration == CalibrationRule::Off {
+        return previous.clone();
+    }
+    anew(blocks, previous, (params, seed), |(variable, class)| {
+        let before = previous.get(variable, class);
+        let enough = blocks.count(variable, class) >= params.meta_blocks_min as usize;
+        enough && before.is_none_or(|row| row.thresholds.is_empty())
+    })
+}
+
+fn anew(
+    blocks: &ResidualBlocks,
+    previous: &Calibration,
+    (params, seed): (&Params, u64),
+    wanted: impl Fn((Variable, ModelClass)) -> bool,
+) -> Calibration {
     let mut next = previous.clone();
     for (variable, class, stored) in blocks.iter() {
+        if !wanted((variable, class)) {
+            continue;
+        }
         let name = format!("{}/{}", variable.name(), class.name());
         let mut rng = Rng::stream(seed, &name);
         let blocks: Vec<&ResidualBlock> = stored.collect();

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use super::evidence::{EvidenceRow, RankValidationInput};
 use super::icp::{BlockMean, Icp, InvarianceWindow, ResidualInvariance, Seen};
-use super::meta::{Calibration, ResidualBlocks, is_due, recalibrate};
+use super::meta::{Calibration, ResidualBlocks, calibrate_first, is_due, recalibrate};
 use super::residual::Variable;
 use crate::causal::CausalModel;
 use crate::ids::TickId;
@@ -63,13 +63,15 @@ impl Residuals {
 
 impl Statistics {
     /// Ends a tick: what is too old is forgotten, and when the meta step is due the detector is
-    /// calibrated anew. The same rows and seed give the same calibration.
+    /// calibrated anew; first thresholds do not wait for it. The same rows and seed give the same calibration.
     pub fn step(&mut self, tick: TickId, params: &Params, seed: u64) {
         self.residuals.invariance.advance(tick, params);
-        if is_due(tick, params) {
-            let blocks = &self.residuals.blocks;
-            self.calibration = recalibrate(blocks, &self.calibration, params, seed);
-        }
+        let calibrate = if is_due(tick, params) {
+            recalibrate
+        } else {
+            calibrate_first
+        };
+        self.calibration = calibrate(&self.residuals.blocks, &self.calibration, params, seed);
     }
 
     /// Leg (a) by variable, under the engine version that most of the newest rows ran.

@@ -22,6 +22,7 @@ use koi_core::store::RequestRecord;
 use koi_core::surrogate::points::PlannedPoints;
 use koi_core::tick::observatory::Observatory;
 use koi_core::tick::{Phase, PhaseEvent, TickCause, TickRecord, next};
+use koi_core::validation::meta::Calibration;
 use koi_core::validation::{EvidenceRow, UpdateTable};
 
 use crate::core_loop::{Core, utc_now};
@@ -129,6 +130,7 @@ struct Run {
     deadline: Instant,
     phase_ms: BTreeMap<String, f64>,
     evidence: Vec<EvidenceRow>,
+    calibration: Calibration,
     draft: Option<PlanDraft>,
     checked: Option<CheckedPlan>,
     first_violations: Vec<PlanViolation>,
@@ -145,6 +147,7 @@ impl Run {
             deadline,
             phase_ms: BTreeMap::new(),
             evidence: Vec::new(),
+            calibration: Calibration::default(),
             draft: None,
             checked: None,
             first_violations: Vec::new(),

@@ -84,10 +84,22 @@ fn edges_into_an_invariant_variable_are_accepted_and_into_another_rejected() {
 }
 
 #[test]
-fn calibration_comes_with_the_twentieth_tick_and_its_blocks() {
+fn first_thresholds_come_with_the_thirtieth_block() {
     let queue = Variable::V(Mediator::QueueDepth);
-    let before = after(19, 1.0);
-    assert_eq!(before.calibration, Calibration::default());
+    let row = |ticks| {
+        let calibration = after(ticks, 1.0).calibration;
+        calibration.get(queue, ModelClass::DenseSmall).cloned()
+    };
+    // Four blocks a tick.
+    assert_eq!(after(7, 1.0).calibration, Calibration::default());
+    let first = row(8).unwrap();
+    assert!(!first.thresholds.is_empty() && first.blocks >= 30);
+    assert_eq!(row(19), Some(first), "they stay until the meta step is due");
+}
+
+#[test]
+fn calibration_comes_anew_with_the_twentieth_tick_and_its_blocks() {
+    let queue = Variable::V(Mediator::QueueDepth);
     let calibration = after(20, 1.0).calibration;
     let row = calibration.get(queue, ModelClass::DenseSmall).unwrap();
     assert!(!row.thresholds.is_empty() && row.blocks >= 76, "{row:?}");

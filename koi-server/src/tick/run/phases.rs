@@ -68,6 +68,7 @@ impl Run {
         let fresh = {
             let mut observatory = lock(&self.parts.observatory);
             self.evidence = judge(&self.snapshot, &mut observatory, ctx);
+            self.calibration = observatory.statistics.calibration.clone();
             observatory.take_tokens()
         };
         let tokens_done = self.tokens_done(fresh);
@@ -122,6 +123,7 @@ impl Run {
             rows: &self.evidence,
             earlier_rows: &history,
             tracks: &tracks,
+            calibration: &self.calibration,
             beliefs: &state.beliefs_from(&world.causal),
             state: &state.slow,
             active_jobs: &active,
