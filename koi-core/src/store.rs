@@ -68,7 +68,7 @@ pub enum TxKind {
 
 impl TxKind {
     /// Every kind, for metrics and tests.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::JobSubmitted,
         Self::JobCancelled,
         Self::HostSeen,

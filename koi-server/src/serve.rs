@@ -224,7 +224,6 @@ async fn assemble(
     tracing::info!(%epoch, "this server leads");
     let state = stored_state(&store, prices).await?;
     endpoints.sweep(|job| state.job_named(job).is_some());
-    let registry = Arc::new(Registry::default());
     let settings = ServerSettings {
         rollout: rollout_params(config),
         prices: prices.clone(),
