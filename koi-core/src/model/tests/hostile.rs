@@ -226,6 +226,7 @@ fn defaults_are_named() {
 fn windows_are_read_or_missed_by_name() {
     let mut mistral: Value = serde_json::from_str(LLAMA_8B).unwrap();
     mistral["model_type"] = "mistral".into();
+    mistral["architectures"] = json!(["MistralForCausalLM"]);
     let by_class = facts(&mistral.to_string());
     assert_eq!(by_class.kinds[0].window, Some(4096));
     assert!(by_class.sources["sliding_window"].contains("default of MistralConfig"));
