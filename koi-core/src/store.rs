@@ -8,6 +8,7 @@ mod holders;
 mod prices;
 pub mod records;
 mod state;
+mod undo;
 
 #[cfg(test)]
 mod tests;

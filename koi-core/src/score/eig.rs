@@ -78,7 +78,8 @@ pub fn information_gain(
         };
         weight * mask * uncertainty.get(key).copied().unwrap_or(1.0)
     };
-    saturated.iter().map(term).sum()
+    // The sum of nothing is -0; people read 0.
+    saturated.iter().map(term).sum::<f64>() + 0.0
 }
 
 #[cfg(test)]
