@@ -11,12 +11,13 @@ use koi_core::rollout::DesiredReplica;
 
 use crate::engine::{EngineLaunch, EngineSettings, command};
 use crate::gpu::GpuProbe;
-use crate::gpu::gate::gate;
+use crate::gpu::gate::{GateRefusal, gate};
 use crate::host::utc_now;
 use crate::models::ModelFolders;
-use crate::ports::PortLedger;
+use crate::ports::{PortLease, PortLedger};
 use crate::supervise::adoption::forget;
 use crate::supervise::launch::{LaunchSpec, launch};
+use crate::supervise::orphans;
 use crate::supervise::{ExitProof, ReplicaMeta, ReplicaProcess, Supervision, new_nonce};
 
 /// Size at which an engine's log is turned over.
@@ -85,6 +86,23 @@ impl Launcher {
             .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
+    /// Makes the ledger of ports anew from what was found; before the first launch. `unsure` are
+    /// replicas whose folder says little more than their ports.
+    pub fn rebuild_ports(&self, running: &[ReplicaProcess], unsure: &[ReplicaMeta]) {
+        let lease = |meta: &ReplicaMeta| {
+            let lease = PortLease {
+                api: meta.port,
+                secondary: meta.secondary_ports.clone(),
+            };
+            (meta.replica_id.clone(), lease)
+        };
+        let running = running.iter().map(|p| lease(&p.meta)).collect();
+        let unsure = unsure.iter().map(lease).collect();
+        if let Err(error) = self.ports().rebuild(running, unsure) {
+            tracing::error!(%error, "the ledger of ports could not be written");
+        }
+    }
+
     /// Starts a replica; returns once its first process exists.
     ///
     /// # Errors
@@ -134,11 +152,12 @@ impl Launcher {
             let refusals = match self.gpus.read() {
                 Ok(look) => match gate(&look, uuids, &BTreeSet::new()) {
                     Ok(()) => return Ok(()),
-                    Err(refusals) => refusals
-                        .iter()
-                        .map(ToString::to_string)
-                        .collect::<Vec<_>>()
-                        .join("; "),
+                    Err(refusals) => {
+                        self.stop_orphans(Some(&holders(&refusals))).await;
+                        let refusals: Vec<String> =
+                            refusals.iter().map(ToString::to_string).collect();
+                        refusals.join("; ")
+                    }
                 },
                 Err(error) => error.to_string(),
             };
@@ -146,6 +165,16 @@ impl Launcher {
                 return Err(format!("the devices are not free: {refusals}"));
             }
             tokio::time::sleep(LOOK_PAUSE).await;
+        }
+    }
+
+    /// Stops engines of this host that no folder knows, all of them or those of some processes.
+    pub async fn stop_orphans(&self, only: Option<&BTreeSet<u32>>) {
+        if only.is_some_and(BTreeSet::is_empty) {
+            return;
+        }
+        if let Err(error) = orphans::stop(&self.supervision, only).await {
+            tracing::warn!(%error, "engines whose folder is gone are not all stopped");
         }
     }
 
@@ -273,4 +302,15 @@ impl Launcher {
             tracing::warn!(replica = %id, %error, "its folder stays");
         }
     }
+}
+
+/// Processes that keep a launch off its devices.
+fn holders(refusals: &[GateRefusal]) -> BTreeSet<u32> {
+    let held = refusals.iter().filter_map(|refusal| match refusal {
+        GateRefusal::Held { pid, .. } => Some(*pid),
+        GateRefusal::Unknown { .. }
+        | GateRefusal::Unattributed { .. }
+        | GateRefusal::NotKnown { .. } => None,
+    });
+    held.collect()
 }

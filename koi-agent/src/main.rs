@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
-use koi_agent::config::ConfigError;
 use koi_agent::state_lock::StateLockError;
+use koi_core::settings::SettingsError;
 
 /// Exit code for settings that no restart makes right, a state folder in use among them:
 /// `EX_CONFIG` of sysexits.h.
@@ -36,7 +36,9 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             complain(&error);
-            let wrong_file = error.downcast_ref().is_some_and(ConfigError::is_permanent);
+            let wrong_file = error
+                .downcast_ref()
+                .is_some_and(SettingsError::is_permanent);
             let wrong_folder = error
                 .downcast_ref()
                 .is_some_and(StateLockError::is_permanent);

@@ -5,13 +5,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::net::{IpAddr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener};
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use koi_core::ids::ReplicaId;
 use koi_shim::ShimError;
-use koi_shim::files::{read_json, write_json};
+use koi_shim::files::{read_json, set_aside, write_json};
 use serde::{Deserialize, Serialize};
 
 /// Most ports that one replica may have.
@@ -84,11 +84,21 @@ pub struct PortLedger {
 }
 
 impl PortLedger {
-    /// Opens the ledger kept at `path`; a damaged one counts as empty, since every port is tried
-    /// before it is given and [`Self::restore`] brings back what adopted replicas have.
+    /// Opens the ledger kept at `path`. A damaged one is moved aside, named in the log, and counts as
+    /// empty: before anything is given, [`Self::rebuild`] brings back what running replicas have.
     #[must_use]
     pub fn open(path: &Path, range: RangeInclusive<u16>, address: IpAddr) -> Self {
-        let leases = read_json(path).ok().flatten().unwrap_or_default();
+        let leases = read_json(path).unwrap_or_else(|error| {
+            let kept = set_aside(path).map(|kept| kept.display().to_string());
+            tracing::error!(
+                file = %path.display(),
+                kept = kept.unwrap_or_default(),
+                %error,
+                "the ledger of ports cannot be read; it is made anew from what runs"
+            );
+            None
+        });
+        let leases = leases.unwrap_or_default();
         Self {
             next: *range.start(),
             range,
@@ -146,7 +156,7 @@ impl PortLedger {
         };
         let held: Vec<(u16, TcpListener)> = (from..=last)
             .chain(first..from)
-            .filter(|port| *port != 0 && !taken.contains(port))
+            .filter(|port| *port != 0 && !taken.contains(port) && !is_bound(*port))
             .filter_map(|port| Some((port, TcpListener::bind((self.address, port)).ok()?)))
             .take(wanted)
             .collect();
@@ -160,12 +170,36 @@ impl PortLedger {
         Ok(held)
     }
 
-    /// Notes the ports of a replica that was found running, whatever the ledger said.
+    /// Makes the ledger anew from what was found on this host. What runs has its ports, whatever the
+    /// ledger said. A lease that nobody running has, of the ledger or of a folder that is of no use,
+    /// is `doubtful`: it stays while something listens in it, for an engine whose folder is lost may
+    /// still need the ports on which it does not listen yet.
     ///
     /// # Errors
-    /// When the ledger cannot be written.
-    pub fn restore(&mut self, replica: &ReplicaId, lease: PortLease) -> Result<(), PortError> {
-        self.leases.insert(replica.clone(), lease);
+    /// When the ledger cannot be written; in memory it is right all the same.
+    pub fn rebuild(
+        &mut self,
+        running: BTreeMap<ReplicaId, PortLease>,
+        doubtful: BTreeMap<ReplicaId, PortLease>,
+    ) -> Result<(), PortError> {
+        let mut owners: BTreeMap<u16, ReplicaId> = BTreeMap::new();
+        for (replica, lease) in &running {
+            if self.leases.get(replica) != Some(lease) {
+                tracing::warn!(%replica, api = lease.api, "its ports were not in the ledger");
+            }
+            for port in lease.all() {
+                if let Some(other) = owners.insert(port, replica.clone()) {
+                    tracing::error!(%replica, %other, port, "two replicas have one port");
+                }
+            }
+        }
+        let before = std::mem::replace(&mut self.leases, running);
+        for (replica, lease) in before.into_iter().chain(doubtful) {
+            let is_free = |port| !owners.contains_key(&port);
+            if lease.all().all(is_free) && lease.all().any(is_bound) {
+                self.leases.entry(replica).or_insert(lease);
+            }
+        }
         Ok(self.store()?)
     }
 
@@ -180,15 +214,6 @@ impl PortLedger {
         }
     }
 
-    /// Drops leases of replicas that are not among `living`.
-    ///
-    /// # Errors
-    /// When the ledger cannot be written.
-    pub fn retain(&mut self, living: &BTreeSet<ReplicaId>) -> Result<(), PortError> {
-        self.leases.retain(|replica, _| living.contains(replica));
-        Ok(self.store()?)
-    }
-
     /// The ports of a replica.
     #[must_use]
     pub fn of(&self, replica: &ReplicaId) -> Option<&PortLease> {
@@ -198,6 +223,16 @@ impl PortLedger {
     fn store(&self) -> Result<(), ShimError> {
         write_json(&self.path, &self.leases)
     }
+}
+
+/// True when something listens on the port, at whichever address of this host: engines choose the
+/// address of their own sockets themselves.
+fn is_bound(port: u16) -> bool {
+    let all: [IpAddr; 2] = [Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()];
+    all.into_iter().any(|address| {
+        let tried = TcpListener::bind((address, port));
+        tried.is_err_and(|error| error.kind() == io::ErrorKind::AddrInUse)
+    })
 }
 
 /// True when nothing listens on the port of this address.

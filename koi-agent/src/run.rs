@@ -32,7 +32,7 @@ use crate::ports::PortLedger;
 use crate::session::Session;
 use crate::spool::{Spool, SpoolLimits};
 use crate::state_lock::StateLock;
-use crate::supervise::adoption::{Adopted, adopt_all};
+use crate::supervise::adoption::{Adopted, adopt_all, noted};
 use crate::supervise::binaries::find_binary;
 use crate::supervise::{ReplicaProcess, Supervision, new_nonce};
 use crate::telemetry::TelemetrySink;
@@ -240,9 +240,12 @@ async fn launcher(config: &AgentConfig) -> anyhow::Result<Launcher> {
     Ok(launcher)
 }
 
-/// Takes over what runs. Folders that say nothing usable are reported and left alone.
-async fn adopt(launcher: &Launcher) -> anyhow::Result<Vec<ReplicaProcess>> {
-    let mut running = Vec::new();
+/// Takes over what runs, with its ports. Folders that say nothing usable are reported and left alone.
+///
+/// # Errors
+/// When the folder of all replicas cannot be listed.
+pub async fn adopt(launcher: &Launcher) -> anyhow::Result<Vec<ReplicaProcess>> {
+    let (mut running, mut unsure) = (Vec::new(), Vec::new());
     for outcome in adopt_all(&launcher.supervision)
         .await
         .context("look for running engines")?
@@ -255,9 +258,12 @@ async fn adopt(launcher: &Launcher) -> anyhow::Result<Vec<ReplicaProcess>> {
             }
             Adopted::Unusable(why) => {
                 tracing::error!(folder = %outcome.state_dir.display(), why, "left alone");
+                unsure.extend(noted(&outcome.state_dir));
             }
         }
     }
+    launcher.stop_orphans(None).await;
+    launcher.rebuild_ports(&running, &unsure);
     Ok(running)
 }
 

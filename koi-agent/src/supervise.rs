@@ -9,6 +9,7 @@ pub mod control;
 pub mod evidence;
 pub mod launch;
 pub mod listener;
+pub mod orphans;
 mod recovery;
 
 use std::collections::BTreeMap;

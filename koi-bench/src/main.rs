@@ -127,7 +127,8 @@ fn main() -> ExitCode {
         Ok(code) => code,
         Err(error) => {
             report::complain(&format!("koi-bench: {error:#}"));
-            ExitCode::FAILURE
+            let is_usage = error.downcast_ref::<Usage>().is_some();
+            ExitCode::from(if is_usage { 2 } else { 1 })
         }
     }
 }
@@ -147,12 +148,37 @@ fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let Some(report) = measure(bench, &cli.global)? else {
-        report::say(LIST)?;
+        report::say(&list(cli.global.output)?)?;
         return Ok(ExitCode::SUCCESS);
     };
     report.emit(cli.global.output)?;
     let missed = cli.global.check && !report.is_met();
     Ok(ExitCode::from(u8::from(missed)))
+}
+
+/// A flag or a file that was refused: exit code 2.
+#[derive(Debug)]
+pub(crate) struct Usage(pub(crate) String);
+
+impl std::fmt::Display for Usage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Usage {}
+
+/// The benches, for people or as a document.
+fn list(format: Format) -> anyhow::Result<String> {
+    let Format::Json = format else {
+        return Ok(LIST.to_owned());
+    };
+    let rows = LIST.lines().filter_map(|line| {
+        let (name, measures) = line.split_once(' ')?;
+        Some(serde_json::json!({ "name": name, "measures": measures.trim() }))
+    });
+    let rows: Vec<serde_json::Value> = rows.collect();
+    Ok(serde_json::to_string_pretty(&rows)?)
 }
 
 fn measure(bench: &Bench, global: &Global) -> anyhow::Result<Option<Report>> {

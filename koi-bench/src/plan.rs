@@ -14,6 +14,7 @@ use koi_core::params::Params;
 use koi_core::plan_check::{CheckedPlan, check};
 use koi_core::planner::{PlanningContext, plan};
 use koi_core::snapshot::Snapshot;
+use koi_core::surrogate::points::MeasuredPoints;
 use serde::Serialize;
 
 use crate::Global;
@@ -80,6 +81,7 @@ pub(crate) fn run(args: &PlanArgs, global: &Global) -> anyhow::Result<Report> {
         catalog: Catalog::embedded(),
         causal: &causal,
         params: &Params::default(),
+        points: MeasuredPoints::none(),
     };
     let mut lines = Vec::new();
     for size in sizes {

@@ -14,10 +14,13 @@ use std::time::Instant;
 
 use anyhow::Context as _;
 use clap::Args;
-use koi_core::surrogate::measured_row::RowAnswer;
-use koi_core::surrogate::neighbours::NeighbourVoice;
+use koi_core::surrogate::measured_row::{Question, RowAnswer};
+use koi_core::surrogate::neighbours::{HeardPoint, NeighbourVoice, Spot};
+use koi_core::surrogate::points::MAX_PLANNED_POINTS;
+use koi_core::surrogate::residual::Quantity;
+use koi_core::surrogate::situation::FEATURES;
 use koi_core::surrogate::stack::Calibration;
-use koi_core::surrogate::{Answer, EngineProfile};
+use koi_core::surrogate::{Answer, EngineProfile, Ground};
 use serde::Serialize;
 
 use crate::Global;
@@ -56,12 +59,14 @@ struct Line {
 pub(crate) fn run(args: &PredictArgs, global: &Global) -> anyhow::Result<Report> {
     let candidates = candidates::drawn(args.candidates as usize, global.seed)?;
     let floor = Floor::new(global.seed);
-    let mut times: [Vec<f64>; 3] = Default::default();
+    let near = crowd();
+    let mut times: [Vec<f64>; 4] = Default::default();
     for round in 0..=args.rounds {
         let measured = [
             timed(candidates.len(), |i| floor.predict(i as u64)),
             timed(candidates.len(), |i| analytic(&candidates[i])),
             timed(candidates.len(), |i| stacked(&candidates[i])),
+            timed(candidates.len(), |i| planned(&candidates[i], &near)),
         ];
         // The first round only warms up.
         if round > 0 {
@@ -70,17 +75,30 @@ pub(crate) fn run(args: &PredictArgs, global: &Global) -> anyhow::Result<Report>
             }
         }
     }
-    let allocations = allocations_each(&candidates);
+    let allocations = allocations_each(&candidates, &near);
     let cold = cold_start_s()?;
-    let [floor, analytic, stacked] = times;
+    let [floor, analytic, stacked, planned] = times;
     let base = median(&floor);
     let lines = [
         line("floor F2", &floor, base),
         line("analytic: every V and Y", &analytic, base),
         line("stack: means, p99, intervals", &stacked, base),
+        line("planned: V, Y, members, intervals", &planned, base),
     ];
+    let bounds = bounds(&lines, allocations, cold);
+    Ok(Report {
+        bench: "predict",
+        notes: notes(candidates.len(), args.rounds),
+        table: table(&lines),
+        data: serde_json::to_value(&lines)?,
+        bounds,
+    })
+}
+
+/// What a prediction may cost.
+fn bounds(lines: &[Line; 4], allocations: Option<usize>, cold: Option<f64>) -> Vec<Bound> {
     let whole = |of: fn(&Line) -> Option<f64>| Some(of(&lines[1])? + of(&lines[2])?);
-    let bounds = vec![
+    vec![
         Bound::at_most(
             "V, Y and intervals, median".to_owned(),
             whole(|l| l.ratio_to_floor),
@@ -90,6 +108,18 @@ pub(crate) fn run(args: &PredictArgs, global: &Global) -> anyhow::Result<Report>
         Bound::at_most(
             "V, Y and intervals, p99".to_owned(),
             whole(|l| l.p99_ratio_to_floor),
+            MAX_P99_RATIO,
+            "× F2",
+        ),
+        Bound::at_most(
+            "as planned, median".to_owned(),
+            lines[3].ratio_to_floor,
+            MAX_MEDIAN_RATIO,
+            "× F2",
+        ),
+        Bound::at_most(
+            "as planned, p99".to_owned(),
+            lines[3].p99_ratio_to_floor,
             MAX_P99_RATIO,
             "× F2",
         ),
@@ -105,14 +135,7 @@ pub(crate) fn run(args: &PredictArgs, global: &Global) -> anyhow::Result<Report>
             MAX_COLD_S,
             "s",
         ),
-    ];
-    Ok(Report {
-        bench: "predict",
-        notes: notes(candidates.len(), args.rounds),
-        table: table(&lines),
-        data: serde_json::to_value(&lines)?,
-        bounds,
-    })
+    ]
 }
 
 fn notes(n: usize, rounds: u32) -> Vec<String> {
@@ -125,15 +148,19 @@ fn notes(n: usize, rounds: u32) -> Vec<String> {
         format!(
             "{n} candidates over models, GPU types, splits and loads, {rounds} rounds in turn, wall time of each call, one thread{build}"
         ),
-        "the two parts evaluate the same operating point anew; a bound holds for their sum"
+        "the first two parts evaluate the same operating point anew; a bound holds for their sum"
             .to_owned(),
+        format!(
+            "as planned: one evaluation with {MAX_PLANNED_POINTS} neighbours and as many own points"
+        ),
         "bounds on p99 are against the floor's median".to_owned(),
     ]
 }
 
 /// The most allocations that one prediction with everything needs once all tables are read.
-fn allocations_each(candidates: &[Candidate]) -> Option<usize> {
-    let each = |candidate| counted(|| analytic(candidate) + stacked(candidate)).1;
+fn allocations_each(candidates: &[Candidate], near: &[HeardPoint]) -> Option<usize> {
+    let all = |c: &Candidate| analytic(c) + stacked(c) + planned(c, near);
+    let each = |candidate| counted(|| all(candidate)).1;
     candidates.iter().map(|c| each(c).allocations).max()
 }
 
@@ -167,6 +194,33 @@ fn stacked(candidate: &Candidate) -> f64 {
         }
         RowAnswer::DoesNotFit(_) | RowAnswer::Unsupported(_) => 0.0,
     }
+}
+
+/// As many measured points as a planner listens to, at loads of every kind.
+fn crowd() -> Vec<HeardPoint> {
+    let at = |i: usize| {
+        let mut situation = [0.0; FEATURES.len()];
+        let step = i as f64 / MAX_PLANNED_POINTS as f64;
+        for value in situation.iter_mut().take(5) {
+            *value = 7.0 * step;
+        }
+        HeardPoint {
+            spot: Spot::of(&situation),
+            log_errors: [Some(0.2 - 0.4 * step), Some(0.1), Some(-0.1)],
+            weight: 1.0,
+        }
+    };
+    (0..MAX_PLANNED_POINTS).map(at).collect()
+}
+
+/// The way of a planner: neighbours and own deployments heard, everything kept.
+fn planned(candidate: &Candidate, near: &[HeardPoint]) -> f64 {
+    let ground = Ground::of(candidate.gpu, near);
+    let told = candidate.question.planned(candidate.gpu, &ground);
+    told.map_or(0.0, |told| {
+        let told = told.with_own(near, &Question::slo());
+        told.prediction.tpot_mean_ms.unwrap_or(0.0) + told.members.of(Quantity::Tpot).high
+    })
 }
 
 fn line(what: &'static str, ns: &[f64], floor: Option<f64>) -> Line {

@@ -41,6 +41,16 @@ impl Bound {
         }
     }
 
+    /// What could not be looked at.
+    pub(crate) fn not_judged(what: &str, bound: &str) -> Self {
+        Self {
+            what: what.to_owned(),
+            bound: bound.to_owned(),
+            measured: "-".to_owned(),
+            met: None,
+        }
+    }
+
     /// A number that may not fall below another.
     pub(crate) fn at_least(what: String, measured: Option<f64>, limit: f64, unit: &str) -> Self {
         Self {

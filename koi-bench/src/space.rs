@@ -56,10 +56,12 @@ struct Data<'a> {
 pub(crate) fn run(args: &SpaceArgs, global: &Global) -> anyhow::Result<Report> {
     let causal = CausalModel::embedded(Catalog::embedded())
         .map_err(|problems| anyhow::anyhow!("the embedded causal model: {problems:?}"))?;
+    let points = world::points()?;
     let context = PlanningContext {
         catalog: Catalog::embedded(),
         causal: &causal,
         params: &Params::default(),
+        points: &points,
     };
     let size = Size {
         environments: ENVIRONMENTS,
@@ -161,6 +163,8 @@ fn table(lines: &[Line]) -> Table {
 
 #[cfg(test)]
 mod tests {
+    use koi_core::surrogate::points::MeasuredPoints;
+
     use super::*;
 
     #[test]
@@ -181,6 +185,7 @@ mod tests {
             catalog: Catalog::embedded(),
             causal: &causal,
             params: &params,
+            points: MeasuredPoints::none(),
         };
         let size = Size {
             environments: 3,

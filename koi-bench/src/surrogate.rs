@@ -10,14 +10,16 @@ mod fit;
 mod forest;
 mod near;
 mod score;
+mod spread;
 mod table;
+mod tails;
 
 use std::path::PathBuf;
 
 use clap::Args;
 
 use crate::Global;
-use crate::report::{Report, Table};
+use crate::report::{Bound, Report, Table};
 use cv::By;
 
 /// Options of the bench.
@@ -51,7 +53,13 @@ pub(crate) fn run(args: &SurrogateArgs, _global: &Global) -> anyhow::Result<Repo
         .or_else(|| table::shared_folder().map(|f| f.join("data/perf_tidy.csv")));
     let Some(path) = found else {
         crate::report::complain("SKIPPED: no data/perf_tidy.csv in KOI_SHARED or above");
-        return Ok(empty("SKIPPED: no table of measured points"));
+        return Ok(Report {
+            bounds: vec![Bound::not_judged(
+                "measured points were there to judge",
+                "a table",
+            )],
+            ..empty("SKIPPED: no table of measured points")
+        });
     };
     let points = table::read(&path)?;
     if let Some(folder) = &args.fit {
@@ -82,6 +90,8 @@ pub(crate) fn run(args: &SurrogateArgs, _global: &Global) -> anyhow::Result<Repo
         let (table, bounds) = score::score(&points, &held, by);
         report.notes.push(format!("without one {}:", by.name()));
         report.notes.push(table.text());
+        report.notes.push(spread::table(&points, &held).text());
+        report.notes.push(spread::ranks(&points, &held).text());
         report.bounds.extend(bounds);
     }
     Ok(report)

@@ -8,6 +8,8 @@
 //! were drawn.
 
 mod run;
+#[cfg(test)]
+mod samples;
 pub(crate) mod scenario;
 mod simulate;
 
@@ -17,6 +19,7 @@ use clap::Args;
 use serde::Serialize;
 
 use crate::Global;
+use crate::Usage;
 use crate::report::{Bound, Report, Table, number, percent};
 use crate::statistics::{median, relative_errors, spearman};
 use run::Sample;
@@ -98,10 +101,10 @@ pub(crate) fn run(args: &TruthArgs, global: &Global) -> anyhow::Result<Report> {
     } else {
         args.loads.clone()
     };
-    anyhow::ensure!(
-        loads.iter().all(|l| *l > 0.0 && *l < 1.0),
-        "--load must lie between 0 and 1, both excluded"
-    );
+    if !loads.iter().all(|l| *l > 0.0 && *l < 1.0) {
+        let why = "--load must lie between 0 and 1, both excluded";
+        return Err(Usage(why.to_owned()).into());
+    }
     let mut models = scenario::models()?;
     models.retain(|m| args.models.is_empty() || args.models.iter().any(|t| m.name.contains(t)));
     let mut cases = scenario::cases(&models, args.jobs as usize, global.seed)?;
@@ -109,9 +112,14 @@ pub(crate) fn run(args: &TruthArgs, global: &Global) -> anyhow::Result<Report> {
         let wanted = |gpu: &str| args.gpus.iter().any(|g| g.eq_ignore_ascii_case(gpu));
         args.gpus.is_empty() || case.scenarios.iter().any(|s| wanted(&s.gpu.id))
     });
-    anyhow::ensure!(!cases.is_empty(), "no job is left");
+    if cases.is_empty() {
+        let why = "--model and --gpu leave no job: `koi model list` and `koi catalog show gpus` have the names";
+        return Err(Usage(why.to_owned()).into());
+    }
     let outcome = run::all(&cases, args.requests as usize, &loads, args.threads)?;
     let lines = lines(&outcome.samples);
+    let n_capacities = lines.iter().filter(|l| l.quantity == Quantity::Throughput);
+    let n_capacities: usize = n_capacities.map(|l| l.n).sum();
     let notes = vec![
         format!(
             "{} jobs in all, {} configurations: {} run, {} do not fit; fit differs for {} of them",
@@ -124,6 +132,10 @@ pub(crate) fn run(args: &TruthArgs, global: &Global) -> anyhow::Result<Report> {
         format!(
             "at least {} requests per run, Poisson, at {loads:?} of a job's median true capacity, seed {}; {} runs gave no figure",
             args.requests, global.seed, outcome.n_unmeasured
+        ),
+        format!(
+            "tokens/s come from {n_capacities} engines that are kept full; {} more are left out because the arrivals set the figure",
+            outcome.n_starved
         ),
     ];
     Ok(Report {

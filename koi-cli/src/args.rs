@@ -2,6 +2,7 @@
 
 mod catalog;
 mod inspect;
+mod learning;
 mod metrics;
 mod model;
 mod perf;
@@ -15,11 +16,14 @@ use clap::{Args, Parser, Subcommand};
 
 pub use catalog::{CatalogCheck, CatalogCommand, CatalogDiff, CatalogShow};
 pub use inspect::{InspectArgs, Inspected};
+pub use learning::{
+    BeliefsArgs, BeliefsCommand, MechanismsArgs, MechanismsCommand, ProposeArgs, SlowCommand,
+};
 pub use metrics::{MetricsCommand, MetricsParseArgs};
 pub use model::{ModelCommand, ShowArgs};
 pub use perf::{ImportArgs, ListArgs, PerfCommand};
 pub use predict::PredictArgs;
-pub use prices::{Layer, PricesCommand, PricesList, PricesUpdate};
+pub use prices::{Layer, PricesCommand, PricesList, PricesRemove, PricesUpdate};
 
 use crate::failure::EXIT_CODES;
 use crate::load::args::LoadArgs;
@@ -173,12 +177,15 @@ pub enum Command {
     /// Act on the tick.
     #[command(subcommand, after_help = "Example:\n  koi tick run")]
     Tick(TickCommand),
-    /// Confidence in every edge and mechanism.
-    #[command(after_help = "Example:\n  koi beliefs -o json")]
-    Beliefs,
-    /// Mechanisms, their edges and their narrative.
-    #[command(after_help = "Example:\n  koi mechanisms")]
-    Mechanisms,
+    /// Confidence in edges and mechanisms: list, one, its history, and the proof of all.
+    #[command(after_help = "Example:\n  koi beliefs -o json\n  koi beliefs show M_kv_pressure")]
+    Beliefs(BeliefsArgs),
+    /// Mechanisms: list, show, propose, promote.
+    #[command(after_help = "Example:\n  koi mechanisms\n  koi mechanisms show M_kv_pressure")]
+    Mechanisms(MechanismsArgs),
+    /// The slow loop: its controllers and its convergence.
+    #[command(subcommand, after_help = "Example:\n  koi slow show")]
+    Slow(SlowCommand),
     /// Ready endpoints of a job.
     #[command(after_help = "Example:\n  koi endpoints chat\n  koi endpoints chat --watch -o json")]
     Endpoints {

@@ -3,9 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use koi_core::document::of_toml;
+use koi_core::job::draft::reader::Reader;
 use koi_core::url::{Transport, transport_of};
+use koi_core::violation::{FieldViolation, Violations};
 use koi_proto::v1;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::service::Interceptor;
 use tonic::service::interceptor::InterceptedService;
@@ -26,16 +29,15 @@ const MAX_AUTHORITY_BYTES: usize = 1024 * 1024;
 const MAX_ANSWER_BYTES: usize = 16 * 1024 * 1024;
 
 /// `client.toml`: what `koi up` leaves for the other commands.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ClientSettings {
     /// Address, e.g. `http://127.0.0.1:7410`.
     pub server: String,
     /// Token file; relative to the folder of this file.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub token_file: Option<PathBuf>,
     /// Certificate authority of an https server; relative likewise.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub ca_file: Option<PathBuf>,
 }
 
@@ -131,9 +133,28 @@ fn read_settings(path: &Path) -> anyhow::Result<Option<ClientSettings>> {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(e) => return Err(anyhow::anyhow!("read {}: {e}", path.display())),
     };
-    toml::from_str(&text)
+    parse_settings(&text)
         .map(Some)
-        .map_err(|e| anyhow::anyhow!("{}: {e}", path.display()))
+        .map_err(|problems| Failure::invalid(&path.display().to_string(), problems).into())
+}
+
+fn parse_settings(text: &str) -> Result<ClientSettings, Vec<FieldViolation>> {
+    let document = of_toml(text)?;
+    let mut bad = Violations::default();
+    let mut top = Reader::new(Some(&document), "", &mut bad);
+    let server = top.text("server", &mut bad);
+    let server = top.required("server", server, "the server's address", &mut bad);
+    let token_file = top.path("token_file", &mut bad);
+    let ca_file = top.path("ca_file", &mut bad);
+    top.finish(&mut bad);
+    match server {
+        Some(server) if bad.is_empty() => Ok(ClientSettings {
+            server,
+            token_file,
+            ca_file,
+        }),
+        _ => Err(bad.into_vec()),
+    }
 }
 
 /// Puts the token into every call.

@@ -7,6 +7,7 @@ mod endpoints;
 mod explain;
 mod inspect_job;
 mod jobs;
+mod mechanisms;
 mod metrics;
 mod model;
 mod nodes;
@@ -14,6 +15,7 @@ mod perf;
 mod plans;
 mod predict;
 mod prices;
+mod slow;
 mod status;
 mod submit;
 mod ticks;
@@ -74,6 +76,7 @@ pub async fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Predict(args) => predict::run(global.output, &args),
         Command::Perf(PerfCommand::Import(args)) => perf::import(&global, &args).await,
         Command::Prices(command) => prices::run(&global, &command).await,
+        Command::Mechanisms(args) => mechanisms::run(&global, args).await,
         command => Box::pin(with_server(&global, command)).await,
     }
 }
@@ -92,14 +95,15 @@ async fn with_server(global: &Global, command: Command) -> anyhow::Result<()> {
         Command::Drain(change) => nodes::drain(&context, change).await,
         Command::Ticks { limit } => ticks::run(&context, limit).await,
         Command::Tick(TickCommand::Run) => ticks::run_now(&context).await,
-        Command::Beliefs => beliefs::beliefs(&context).await,
-        Command::Mechanisms => beliefs::mechanisms(&context).await,
+        Command::Beliefs(args) => beliefs::run(&context, args).await,
+        Command::Slow(command) => slow::run(&context, &command).await,
         Command::Endpoints { job, watch } => endpoints::run(&context, &job, watch).await,
         Command::Perf(PerfCommand::Sources) => perf::sources(&context).await,
         Command::Perf(PerfCommand::List(args)) => perf::list(&context, &args).await,
         Command::Perf(PerfCommand::Import(_))
         | Command::Predict(_)
         | Command::Prices(_)
+        | Command::Mechanisms(_)
         | Command::Up(_)
         | Command::Down
         | Command::Load(_)

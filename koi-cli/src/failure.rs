@@ -61,6 +61,16 @@ impl Failure {
         }
     }
 
+    /// A file named on the command line that cannot be read: not found, or wrong usage.
+    #[must_use]
+    pub fn unreadable(path: &std::path::Path, error: &std::io::Error) -> Self {
+        let code = match error.kind() {
+            std::io::ErrorKind::NotFound => ExitCode::NotFound,
+            _ => ExitCode::Invalid,
+        };
+        Self::new(code, format!("cannot read {}: {error}", path.display()))
+    }
+
     /// Input that was refused, with every problem.
     #[must_use]
     pub fn invalid(what: &str, violations: Vec<FieldViolation>) -> Self {
@@ -131,17 +141,24 @@ impl Failure {
     /// The message and one line per problem, safe for a terminal.
     #[must_use]
     pub fn text(&self) -> String {
-        let mut text = escape(&self.message);
+        let mut text = lines(&self.message);
         for v in &self.violations {
             let field = if v.field.is_empty() {
                 String::new()
             } else {
                 format!("{}: ", escape(&v.field))
             };
-            text.push_str(&format!("\n  {field}{}", escape(&v.message)));
+            text.push_str(&format!("\n  {field}{}", lines(&v.message)));
         }
         text
     }
+}
+
+/// A text of several lines, safe for a terminal: what follows the first is set in, so that none can
+/// pass for a line of ours.
+fn lines(text: &str) -> String {
+    let lines: Vec<String> = text.trim_end().split('\n').map(escape).collect();
+    lines.join("\n    ")
 }
 
 /// Causes of an error that are looked at.
@@ -190,6 +207,7 @@ pub fn lost_connection(error: &(dyn Error + 'static), server: &str) -> String {
         "frame with invalid size",
         "PROTOCOL_ERROR",
         "HandshakeFailure",
+        "invalid compression flag",
     ];
     if words(&spoke) {
         let hint = if is_https {
@@ -238,6 +256,15 @@ mod tests {
         assert_eq!(
             failure.text(),
             "the job was refused\n  slo.p99_ttft_ms: must be above 0\n  name: evil \\u{1b}[2J"
+        );
+    }
+
+    #[test]
+    fn text_of_several_lines_is_shown_as_such_and_cannot_pass_for_ours() {
+        let failure = Failure::new(ExitCode::Invalid, "a.toml: TOML error\n  |\n\u{1b}1 | x\n");
+        assert_eq!(
+            failure.text(),
+            "a.toml: TOML error\n      |\n    \\u{1b}1 | x"
         );
     }
 

@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use koi_core::document::of_toml;
 use koi_core::environment::Environment;
 use koi_core::gpu::{GpuFacts, SimGpuInventory};
 use koi_core::host::MAX_GPUS_PER_HOST;
@@ -104,14 +105,8 @@ pub fn read(path: &Path) -> anyhow::Result<Fleet> {
 /// # Errors
 /// Every problem, by field.
 pub fn parse(text: &str) -> Result<Fleet, Vec<FieldViolation>> {
+    let document = of_toml(text)?;
     let mut bad = Violations::default();
-    let document: serde_json::Value = match toml::from_str(text) {
-        Ok(document) => document,
-        Err(e) => {
-            bad.add("", e.to_string());
-            return Err(bad.into_vec());
-        }
-    };
     let mut top = Reader::new(Some(&document), "", &mut bad);
     let mut gpu_models = BTreeMap::new();
     for (name, reader) in top.named_sections("gpu_types", &mut bad) {
@@ -140,22 +135,14 @@ pub fn parse(text: &str) -> Result<Fleet, Vec<FieldViolation>> {
     bad.finish(Fleet { hosts })
 }
 
-fn required<T>(field: String, value: Option<T>, what: &str, bad: &mut Violations) -> Option<T> {
-    // A value of the wrong type has been reported by the reader under the same field.
-    let told = bad.clone().into_vec().iter().any(|v| v.field == field);
-    if value.is_none() && !told {
-        bad.add(field, format!("is required: {what}"));
-    }
-    value
-}
-
-fn positive(field: String, value: Option<f64>, max: f64, bad: &mut Violations) -> Option<f64> {
-    let value = required(field.clone(), value, "a number above 0", bad)?;
-    if value.is_finite() && value > 0.0 && value <= max {
+fn positive(r: &mut Reader<'_>, key: &'static str, max: f64, bad: &mut Violations) -> Option<f64> {
+    let value = r.number(key, bad);
+    let value = r.required(key, value, "a number above 0", bad)?;
+    if value > 0.0 && value <= max {
         return Some(value);
     }
     bad.add(
-        field,
+        r.field(key),
         format!("must be a number above 0, at most {max}, got {value}"),
     );
     None
@@ -163,9 +150,9 @@ fn positive(field: String, value: Option<f64>, max: f64, bad: &mut Violations) -
 
 fn gpu_model(mut r: Reader<'_>, bad: &mut Violations) -> Option<GpuModel> {
     let name = r.text("name", bad);
-    let name = required(r.field("name"), name, "the name that a driver gives", bad);
+    let name = r.required("name", name, "the name that a driver gives", bad);
     let memory: Option<u64> = r.whole("memory_mib", bad);
-    let memory_mib = required(r.field("memory_mib"), memory, "MiB of one device", bad);
+    let memory_mib = r.required("memory_mib", memory, "MiB of one device", bad);
     let in_bounds = memory_mib.filter(|m| (256..=4 * MIB).contains(m));
     if let (Some(m), None) = (memory_mib, in_bounds) {
         bad.add(
@@ -173,10 +160,8 @@ fn gpu_model(mut r: Reader<'_>, bad: &mut Violations) -> Option<GpuModel> {
             format!("must be from 256 to {} MiB, got {m}", 4 * MIB),
         );
     }
-    let limit = r.number("power_limit_w", bad);
-    let power_limit_w = positive(r.field("power_limit_w"), limit, 10_000.0, bad);
-    let idle = r.number("idle_power_w", bad);
-    let idle_power_w = positive(r.field("idle_power_w"), idle, 10_000.0, bad);
+    let power_limit_w = positive(&mut r, "power_limit_w", 10_000.0, bad);
+    let idle_power_w = positive(&mut r, "idle_power_w", 10_000.0, bad);
     r.finish(bad);
     Some(GpuModel {
         name: name?,
@@ -192,15 +177,15 @@ fn host(
     bad: &mut Violations,
 ) -> Option<FleetHost> {
     let name = r.text("name", bad);
-    let name = required(r.field("name"), name, "1 to 63 of a-z, 0-9 and '-'", bad);
+    let name = r.required("name", name, "1 to 63 of a-z, 0-9 and '-'", bad);
     let host = name.and_then(|n| {
         n.parse::<HostId>()
             .map_err(|e| bad.add(r.field("name"), e.to_string()))
             .ok()
     });
     let place = r.text("environment", bad);
-    let place = required(
-        r.field("environment"),
+    let place = r.required(
+        "environment",
         place,
         "market/cloud/region/zone/gpu_type",
         bad,
@@ -211,14 +196,9 @@ fn host(
             .ok()
     });
     let instance = r.text("instance_type", bad);
-    let instance_type = required(
-        r.field("instance_type"),
-        instance,
-        "as its cloud names it",
-        bad,
-    );
+    let instance_type = r.required("instance_type", instance, "as its cloud names it", bad);
     let gpus: Option<u32> = r.whole("gpus", bad);
-    let n_gpus = required(r.field("gpus"), gpus, "devices of the host", bad);
+    let n_gpus = r.required("gpus", gpus, "devices of the host", bad);
     let in_bounds = n_gpus.filter(|n| (1..=MAX_GPUS_PER_HOST as u32).contains(n));
     if let (Some(n), None) = (n_gpus, in_bounds) {
         bad.add(
@@ -256,18 +236,17 @@ fn host(
 }
 
 fn price(r: &mut Reader<'_>, bad: &mut Violations) -> Option<Price> {
-    let usd = r.number("price_usd_per_hour", bad);
-    let usd_per_hour = positive(r.field("price_usd_per_hour"), usd, 10_000.0, bad);
+    let usd_per_hour = positive(r, "price_usd_per_hour", 10_000.0, bad);
     let source = r.text("price_source", bad);
-    let source = required(
-        r.field("price_source"),
+    let source = r.required(
+        "price_source",
         source,
         "a price without its source is not a price",
         bad,
     );
     let date = r.text("price_date", bad);
-    let date = required(
-        r.field("price_date"),
+    let date = r.required(
+        "price_date",
         date,
         "the date of the source, e.g. 2026-07-20",
         bad,

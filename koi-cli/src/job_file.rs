@@ -5,6 +5,7 @@
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
+use koi_core::document::Document;
 use koi_core::job::JobSpec;
 use koi_core::job::draft::{JobDraft, MAX_CONFIG_JSON_BYTES, check_document};
 use koi_core::time::UtcMicros;
@@ -103,43 +104,14 @@ pub fn read_text(path: &Path, max: usize) -> anyhow::Result<String> {
         .map_err(|_| fail(ExitCode::Invalid, "not UTF-8 text".to_owned()).into())
 }
 
-/// Parses YAML (of which JSON is a part). Numbers that are none keep their spelling, so that they are
-/// refused as such instead of vanishing.
+/// Parses YAML (of which JSON is a part). Numbers that are none, or that are too large for any field, stay
+/// in the tree, so that they are refused by name beside everything else that is wrong.
 ///
 /// # Errors
-/// Where the syntax is wrong.
+/// Where the syntax is wrong: a key given twice, a key that is no text, or a tag among it.
 pub fn parse(text: &str) -> Result<Value, String> {
-    let yaml: serde_yaml_ng::Value = serde_yaml_ng::from_str(text).map_err(|e| e.to_string())?;
-    to_json(yaml)
-}
-
-fn to_json(yaml: serde_yaml_ng::Value) -> Result<Value, String> {
-    use serde_yaml_ng::Value as Yaml;
-    Ok(match yaml {
-        Yaml::Null => Value::Null,
-        Yaml::Bool(b) => Value::Bool(b),
-        Yaml::String(s) => Value::String(s),
-        Yaml::Number(n) => match serde_json::to_value(&n) {
-            Ok(Value::Number(json)) => Value::Number(json),
-            _ => Value::String(n.to_string()),
-        },
-        Yaml::Sequence(items) => {
-            Value::Array(items.into_iter().map(to_json).collect::<Result<_, _>>()?)
-        }
-        Yaml::Mapping(map) => {
-            let mut out = serde_json::Map::new();
-            for (key, value) in map {
-                let Yaml::String(key) = key else {
-                    return Err(format!("keys must be texts, got {key:?}"));
-                };
-                out.insert(key, to_json(value)?);
-            }
-            Value::Object(out)
-        }
-        Yaml::Tagged(tagged) => {
-            return Err(format!("tags such as {} mean nothing here", tagged.tag));
-        }
-    })
+    let Document(tree) = serde_yaml_ng::from_str(text).map_err(|e| e.to_string())?;
+    Ok(tree)
 }
 
 /// Applies `a.b.c=value`; the value is read as YAML.
@@ -304,5 +276,73 @@ mod tests {
             ExitCode::NotFound
         );
         std::fs::remove_dir_all(&dir).unwrap();
+    }
+    #[test]
+    fn a_number_too_large_for_its_field_hides_nothing() {
+        let dir = std::env::temp_dir().join(format!("koi-jobfile-wide-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let path = dir.join("wide.yaml");
+        let text = "name: Bad Name\nclass: batch\nmodel: {id: a/b, config: missing.json}\n\
+                    workload: {isl: {mean: 10}, osl: {mean: 10}}\n\
+                    slo: {total_token_budget: 99999999999999999999, deadline_at_us: -99999999999999999999}\n\
+                    priority: 4294967296\nprioritee: 340282366920938463463374607431768211456\n";
+        std::fs::write(&path, text).unwrap();
+        let bad = failure(&path, &[]);
+        let message = |field: &str| {
+            let own: Vec<&FieldViolation> =
+                bad.violations.iter().filter(|v| v.field == field).collect();
+            assert_eq!(own.len(), 1, "{field} in {bad:?}");
+            own[0].message.as_str()
+        };
+        for (field, words) in [
+            (
+                "slo.total_token_budget",
+                "write at most 18446744073709551615",
+            ),
+            ("slo.deadline_at_us", "write at least -9223372036854775808"),
+            ("priority", "write at most 4294967295"),
+            ("prioritee", "did you mean priority?"),
+            ("name", "a-z"),
+            ("model.config", "no such file"),
+        ] {
+            assert!(
+                message(field).contains(words),
+                "{field}: {}",
+                message(field)
+            );
+        }
+        assert_eq!(bad.violations.len(), 6, "{bad:?}");
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+
+    #[test]
+    fn wide_numbers_are_floats_and_sizes_of_floats_stay() {
+        let read = |text: &str| parse(text).unwrap();
+        assert_eq!(read("18446744073709551615"), Value::from(u64::MAX));
+        assert_eq!(read("18446744073709551616"), Value::from(2_f64.powi(64)));
+        assert_eq!(read("-9223372036854775809"), Value::from(-2_f64.powi(63)));
+        assert_eq!(
+            read("[0x10, 1e3, .nan, ~]"),
+            serde_json::json!([16, 1e3, ".nan", null])
+        );
+    }
+
+    #[test]
+    fn keys_given_twice_tags_and_keys_of_other_types_are_refused() {
+        for (text, words) in [
+            ("a: 1\nb: 2\na: 3", "duplicate entry with key \"a\""),
+            ("a: {b: 1, b: 2}", "duplicate entry with key \"b\""),
+            ("a: !secret x", "tags such as !secret mean nothing here"),
+            (
+                "a: !secret {b: 1}",
+                "tags such as !secret mean nothing here",
+            ),
+            ("5: x", "keys must be texts, got 5"),
+            ("? [a, b]\n: x", "keys must be texts, got [\"a\",\"b\"]"),
+            ("~: x", "keys must be texts, got null"),
+        ] {
+            let error = parse(text).unwrap_err();
+            assert!(error.contains(words), "{text:?}: {error}");
+        }
     }
 }

@@ -1,4 +1,5 @@
-//! What stored evidence says to the next plan: residual sets for risk, past outcomes for z*.
+//! What stored evidence says to the next plan: residual sets for risk, past outcomes for z*, and
+//! what first principles missed where this fleet's own deployments stood.
 //!
 //! Built once per tick from evidence rows; nothing here learns. White paper V1, Risk and
 //! Appendix A (ideal point); spec §7.
@@ -7,9 +8,13 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::environment::Environment;
 use crate::job::JobClass;
+use crate::model::WeightDtype;
 use crate::params::Params;
 use crate::store::ServerState;
+use crate::surrogate::own::OwnRow;
+use crate::surrogate::points::Matrices;
 use crate::validation::EvidenceRow;
 use crate::variables::{Outcome, OutcomeValues};
 
@@ -17,6 +22,8 @@ use crate::variables::{Outcome, OutcomeValues};
 const MAX_RESIDUALS: usize = 200;
 /// Past outcomes kept.
 const MAX_OUTCOMES: usize = 2000;
+/// Rows kept of one model in one environment.
+const MAX_OWN_ROWS: usize = 400;
 
 /// Residuals per objective of one pool, newest last.
 type Pool = BTreeMap<Outcome, Vec<f64>>;
@@ -32,6 +39,18 @@ pub struct PastOutcome {
     pub outcomes: OutcomeValues,
 }
 
+/// Where rows speak of each other: one model in one weight format in one environment. Rows of other
+/// environments are silent as long as no invariance verdict lets them speak.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct OwnScope {
+    /// Where.
+    pub environment: Environment,
+    /// The model.
+    pub matrices: Matrices,
+    /// Its weights as served.
+    pub weights: WeightDtype,
+}
+
 /// Evidence as the planner uses it.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Experience {
@@ -39,13 +58,18 @@ pub struct Experience {
     residuals: BTreeMap<String, Pool>,
     /// Past outcomes, newest last.
     pub outcomes: Vec<PastOutcome>,
+    /// Own deployments by scope, newest last.
+    own: Vec<(OwnScope, Vec<OwnRow>)>,
 }
 
 impl Experience {
     /// Collects rows, oldest first.
     #[must_use]
     pub fn from_rows(rows: &[EvidenceRow], state: &ServerState) -> Self {
-        let mut all = Self::default();
+        let mut all = Self {
+            own: own_rows(rows),
+            ..Self::default()
+        };
         for row in rows {
             let gpu = &row.environment.gpu_type;
             let mechanism = row.committed_mechanism().unwrap_or("none");
@@ -64,6 +88,12 @@ impl Experience {
             push_newest(&mut all.outcomes, past, MAX_OUTCOMES);
         }
         all
+    }
+
+    /// Own deployments of a model, by scope.
+    pub fn own(&self, matrices: Matrices) -> impl Iterator<Item = (&OwnScope, &[OwnRow])> {
+        let of_model = self.own.iter().filter(move |(s, _)| s.matrices == matrices);
+        of_model.map(|(scope, rows)| (scope, rows.as_slice()))
     }
 
     /// The narrowest residual set that needs no topping up, else the widest there is.
@@ -120,6 +150,28 @@ impl Experience {
             pick(&|_| true)
         }
     }
+}
+
+fn own_rows(rows: &[EvidenceRow]) -> Vec<(OwnScope, Vec<OwnRow>)> {
+    let mut own: BTreeMap<OwnScope, Vec<OwnRow>> = BTreeMap::new();
+    for row in rows {
+        let Some(stood) = &row.stood else {
+            continue;
+        };
+        let scope = OwnScope {
+            environment: row.environment.clone(),
+            matrices: stood.matrices,
+            weights: stood.weights,
+        };
+        let one = OwnRow {
+            spot: stood.spot,
+            log_errors: stood.log_errors,
+            mechanism: row.committed_mechanism().map(str::to_owned),
+            tick: row.tick.0,
+        };
+        push_newest(own.entry(scope).or_default(), one, MAX_OWN_ROWS);
+    }
+    own.into_iter().collect()
 }
 
 fn push_newest<T>(items: &mut Vec<T>, item: T, bound: usize) {

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::catalog::price::MAX_USD_PER_HOUR;
+use crate::catalog::price::{Date, MAX_USD_PER_HOUR};
 use crate::environment::Environment;
 use crate::gpu::GpuFacts;
 use crate::ids::{HostGeneration, HostId};
@@ -103,6 +103,11 @@ impl HostFacts {
                 "price.usd_per_hour",
                 "must be a finite number from 0 to 10,000",
             );
+        }
+        if let Some(price) = &self.price
+            && price.date.parse::<Date>().is_err()
+        {
+            bad.add("price.date", "must be a day such as 2026-11-30");
         }
         if self.address.parse::<std::net::IpAddr>().is_err() {
             bad.add(

@@ -10,6 +10,7 @@ use crate::ids::Generation;
 use crate::score::SigmaTerms;
 use crate::score::dro::Band;
 use crate::surrogate::Prediction;
+use crate::surrogate::members::Members;
 use crate::time::UtcMicros;
 use crate::variables::Outcome;
 
@@ -69,6 +70,10 @@ impl Ladder {
 pub struct Promise {
     /// One prediction per rank, at the mean rate of the plan.
     pub ranks: Vec<Prediction>,
+    /// What each member of the surrogate said of each rank: verdicts are against the same members,
+    /// whatever they have learned since. Empty for ladders of first principles alone.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub members: Vec<Members>,
     /// The band around each predicted outcome of each rank, from the residuals of that moment
     /// ([`crate::experience::Experience::residuals`]); coverage is counted against it.
     pub bands: Vec<BTreeMap<Outcome, Band>>,
@@ -78,6 +83,27 @@ pub struct Promise {
     pub sigma: SigmaTerms,
     /// Price of the whole ladder; absent when a host has no price.
     pub usd_per_hour: Option<f64>,
+}
+
+impl Promise {
+    /// What each member of the surrogate said, one sentence per rank and quantity.
+    #[must_use]
+    pub fn member_lines(&self) -> Vec<String> {
+        let is_long = self.ranks.len() > 1;
+        let ranks = self.ranks.iter().zip(&self.members).enumerate();
+        ranks
+            .flat_map(|(rank, (prediction, members))| {
+                let lines = members.lines(prediction).into_iter();
+                lines.map(move |line| {
+                    if is_long {
+                        format!("rank {rank}: {line}")
+                    } else {
+                        line
+                    }
+                })
+            })
+            .collect()
+    }
 }
 
 /// A ladder that was committed by a plan.

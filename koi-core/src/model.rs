@@ -8,6 +8,7 @@ mod architecture;
 mod arithmetic;
 mod assemble;
 mod cache;
+mod class_names;
 mod config_json;
 mod dtype;
 mod features;

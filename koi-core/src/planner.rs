@@ -2,12 +2,16 @@
 //! runs. Not the language-model planner, which has to beat this one. Spec §10.
 
 mod bid;
+mod commit;
 mod context;
 pub mod enumerate;
 mod explain;
+pub mod exploration;
 pub mod forecast;
+pub mod learned;
 mod plan;
 pub mod pools;
+mod probing;
 pub mod scoring;
 pub mod select;
 pub mod size;

@@ -180,7 +180,8 @@ impl ServerMachine {
 
     /// Prices of hosts follow what was written.
     fn reprice(&mut self, changes: &[Change]) {
-        if changes.iter().any(|c| matches!(c, Change::Prices(_))) {
+        let is_priced = |c: &Change| matches!(c, Change::Prices(_) | Change::PricesRemoved(_));
+        if changes.iter().any(is_priced) {
             self.state.reprice(&self.settings.prices);
             return;
         }

@@ -45,8 +45,15 @@ pub struct Snapshot {
     pub silence_s: BTreeMap<HostId, f64>,
     /// What stored evidence says; filled by S1.
     pub experience: crate::experience::Experience,
+    /// What contrasts know of every edge; absent while no contrasts are kept.
+    #[serde(default)]
+    pub edge_powers: Option<crate::score::eig::EdgePowers>,
     /// What was measured; filled by S1.
     pub measured: BTreeMap<JobId, MeasuredJob>,
+    /// Digest of the measured points of others that the planner reads beside the snapshot; empty
+    /// without any. Filled by S1.
+    #[serde(default)]
+    pub points_digest: String,
 }
 
 impl Snapshot {

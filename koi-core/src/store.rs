@@ -8,6 +8,7 @@ mod holders;
 mod prices;
 pub mod records;
 mod state;
+mod undo;
 
 #[cfg(test)]
 mod tests;
@@ -20,7 +21,7 @@ pub use state::{BeliefMove, ServerState, TxRefusal};
 
 use serde::{Deserialize, Serialize};
 
-use crate::catalog::price::PricedRow;
+use crate::catalog::price::{PriceFilter, PricedRow};
 use crate::causal::BeliefEvent;
 use crate::host::HostRecord;
 use crate::ids::{Epoch, JobId, PlanSeq, ReplicaId, TickId};
@@ -45,6 +46,8 @@ pub enum TxKind {
     HostPolicy,
     /// A price feed brought prices.
     PricesUpdated,
+    /// An operator took prices out of the feed.
+    PricesRemoved,
     /// A mechanism was proposed.
     MechanismProposed,
     /// S0.
@@ -67,12 +70,13 @@ pub enum TxKind {
 
 impl TxKind {
     /// Every kind, for metrics and tests.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::JobSubmitted,
         Self::JobCancelled,
         Self::HostSeen,
         Self::HostPolicy,
         Self::PricesUpdated,
+        Self::PricesRemoved,
         Self::MechanismProposed,
         Self::TickOpened,
         Self::TickAdvanced,
@@ -93,6 +97,7 @@ impl TxKind {
             Self::HostSeen => "host_seen",
             Self::HostPolicy => "host_policy",
             Self::PricesUpdated => "prices_updated",
+            Self::PricesRemoved => "prices_removed",
             Self::MechanismProposed => "mechanism_proposed",
             Self::TickOpened => "tick_opened",
             Self::TickAdvanced => "tick_advanced",
@@ -150,6 +155,8 @@ pub enum Change {
     Mechanism(Box<MechanismRecord>),
     /// Inserts or replaces prices of the feed.
     Prices(Vec<PricedRow>),
+    /// Takes prices out of the feed.
+    PricesRemoved(PriceFilter),
     /// Remembers the answer to an idempotency key.
     Request(Box<RequestRecord>),
     /// Appends an audit line.

@@ -3,23 +3,28 @@
 //! [`predict`] is the analytic member: roofline step times, device memory, pipeline and links, and
 //! a queue give every outcome and every mediator that follows from them, in two stages: the
 //! operating point and its mediators first, outcomes from them. [`stack`] mixes it with the learned
-//! members and says how far to trust the result. White paper V1, The Surrogate Stack; spec §3, §4.
+//! members and says how far to trust the result, for rows of a table; [`predict_on`] does so for
+//! deployments that are planned, and [`predict_frozen`] for one that was. White paper V1, The
+//! Surrogate Stack; spec §3, §4.
 
 mod buckets;
 mod cold_start;
 pub mod constants;
 mod engine_generation;
 mod given;
+mod ground;
 pub mod interval;
 mod latency;
 mod links;
 pub mod measured_row;
 mod mediators;
+pub mod members;
 mod memory;
 pub mod mixture;
 pub mod neighbours;
 mod operating_point;
 mod outcomes;
+pub mod own;
 pub mod points;
 mod prefix;
 mod queueing;
@@ -44,6 +49,7 @@ pub use buckets::{TPOT_EDGES_SECONDS, TTFT_EDGES_SECONDS, through_buckets};
 pub use cold_start::cold_start_seconds;
 pub use engine_generation::EngineGeneration;
 pub use given::{is_carried, predict_given};
+pub use ground::{Ground, Told, predict_frozen, predict_on};
 pub use latency::{LatencyShape, Spread};
 pub use memory::MemoryBreakdown;
 pub use outcomes::{BatchProgress, batch_slo_margin, cost_per_token, online_slo_margin, roll_up};

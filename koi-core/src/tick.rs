@@ -1,6 +1,7 @@
 //! The tick S0–S7 as one transition table: every failure before S7 ends in keep-all, S7 always
 //! sleeps, and there is at most one repair. White paper V1, Tick Algorithm; spec §13.
 
+mod frozen;
 pub mod judge;
 pub mod observatory;
 

@@ -10,6 +10,7 @@ pub mod icp;
 pub mod meta;
 pub mod quadrant;
 pub mod residual;
+pub mod statistics;
 pub mod update_table;
 
 pub use cusum::{Cusum, Verdict, cusum};
@@ -18,6 +19,7 @@ pub use evidence::{
     validate_rank,
 };
 pub use icp::Icp;
-pub use meta::{Calibration, Meta};
+pub use meta::Calibration;
 pub use quadrant::Quadrant;
+pub use statistics::Statistics;
 pub use update_table::UpdateTable;

@@ -74,3 +74,24 @@ pub fn nearest<'a>(wrong: &str, valid: impl IntoIterator<Item = &'a str>) -> Opt
         .min()
         .map(|(_, name)| name)
 }
+
+/// The member that `text` names, or a problem with the nearest valid name.
+pub(crate) fn choice<T: Copy>(
+    field: &str,
+    text: &str,
+    valid: &[(&str, T)],
+    bad: &mut Violations,
+) -> Option<T> {
+    let found = valid.iter().find(|(name, _)| *name == text);
+    if found.is_none() {
+        let names: Vec<&str> = valid.iter().map(|(name, _)| *name).collect();
+        let hint = nearest(text, names.iter().copied());
+        let hint = hint.map_or(String::new(), |name| format!("; did you mean {name}?"));
+        let shown: String = text.chars().take(48).collect();
+        bad.add(
+            field,
+            format!("must be one of {}, got {shown:?}{hint}", names.join(", ")),
+        );
+    }
+    found.map(|(_, value)| *value)
+}

@@ -1,13 +1,15 @@
 //! Who may connect: bearer tokens, kept as keyed digests. The host of an agent comes from its
 //! token, never from a message.
 
+mod rows;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use hmac::{Hmac, Mac};
 use koi_core::ids::HostId;
-use serde::Deserialize;
+use koi_core::settings::shown;
 use sha2::Sha256;
 use tonic::{Request, Status};
 
@@ -67,26 +69,31 @@ pub enum AuthError {
     Entropy(getrandom::Error),
 }
 
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct TokensFile {
-    #[serde(default)]
-    token: Vec<TokenRow>,
+impl AuthError {
+    /// True when only another file helps; a restart finds the same one.
+    #[must_use]
+    pub fn is_permanent(&self) -> bool {
+        use std::io::ErrorKind::{InvalidData, NotFound, PermissionDenied};
+        match self {
+            Self::Malformed { .. } => true,
+            Self::File { source, .. } => {
+                matches!(source.kind(), NotFound | PermissionDenied | InvalidData)
+            }
+            Self::Entropy(_) => false,
+        }
+    }
 }
 
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+/// One `[[token]]` of the file.
+#[derive(Debug)]
 struct TokenRow {
     role: Role,
-    #[serde(default)]
     name: Option<String>,
-    #[serde(default)]
     host: Option<HostId>,
     secret_file: PathBuf,
 }
 
-#[derive(Debug, Clone, Copy, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Role {
     Operator,
     Agent,
@@ -114,9 +121,9 @@ impl TokenTable {
             path: tokens_file.to_owned(),
             message,
         };
-        let file: TokensFile = toml::from_str(&text).map_err(|e| malformed(e.to_string()))?;
+        let rows = rows::parse(&text).map_err(|found| malformed(shown(&found)))?;
         let mut identities = BTreeMap::new();
-        for row in file.token {
+        for row in rows {
             let secret_file = relative_to(tokens_file, &row.secret_file);
             let secret = sound_secret(&secret_file)?;
             let identity = match (row.role, row.host) {
@@ -156,7 +163,10 @@ impl TokenTable {
         let token = header
             .to_str()
             .ok()
-            .and_then(|h| h.strip_prefix("Bearer "))
+            .and_then(|h| h.split_once(' '))
+            // The scheme's name has no case (RFC 9110, 11.1).
+            .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"))
+            .map(|(_, token)| token)
             .ok_or_else(denied)?;
         if token.len() > MAX_TOKEN_BYTES {
             return Err(denied());

@@ -5,14 +5,15 @@
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use koi_core::ids::Epoch;
 use koi_core::rollout::EndpointSet;
 use koi_core::server::{
     Command, CommitFailure, Effect, Input, Refusal, Reply, ServerMachine, Ticket,
 };
-use koi_core::store::{Change, StoreTx};
+use koi_core::store::{Change, StoreTx, TxRefusal};
 use koi_core::time::UtcMicros;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
@@ -58,8 +59,42 @@ pub struct CoreParts {
     pub registry: Arc<Registry>,
     /// Endpoint files and watchers.
     pub endpoints: Arc<EndpointBoard>,
+    /// Told which server leads instead.
+    pub lead: Lead,
     /// Told when another server leads.
     pub shutdown: CancellationToken,
+}
+
+/// Another server has taken the lead.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "another server leads this database: it has epoch {leader}, this one had epoch {ours}; run one \
+     server per database"
+)]
+pub struct LeadLost {
+    /// Epoch of the other server.
+    pub leader: Epoch,
+    /// Epoch under which this one has led.
+    pub ours: Epoch,
+}
+
+/// Whether this server still leads.
+#[derive(Debug, Clone, Default)]
+pub struct Lead(Arc<OnceLock<LeadLost>>);
+
+impl Lead {
+    fn lost(&self, lost: LeadLost) {
+        // The first that took over is the reason for the end.
+        drop(self.0.set(lost));
+    }
+
+    /// Says which server leads when it is another one.
+    ///
+    /// # Errors
+    /// [`LeadLost`] once another server leads.
+    pub fn kept(&self) -> Result<(), LeadLost> {
+        self.0.get().cloned().map_or(Ok(()), Err)
+    }
 }
 
 /// The wall clock, in the unit of the core.
@@ -193,7 +228,13 @@ impl Loop {
         self.commit = None;
         match result {
             Ok(()) => Input::Committed,
-            Err(error) => Input::CommitFailed(failure(&error)),
+            Err(error) => {
+                if let StoreError::Refused(TxRefusal::Fenced { offered, stored }) = &error {
+                    let (leader, ours) = (*stored, *offered);
+                    self.parts.lead.lost(LeadLost { leader, ours });
+                }
+                Input::CommitFailed(failure(&error))
+            }
         }
     }
 
@@ -209,7 +250,8 @@ impl Loop {
             Effect::PushDesired(host, set) => self.parts.registry.push(&host, *set),
             Effect::Publish(set) => self.publish(set),
             Effect::StepDown => {
-                tracing::error!("another server leads this database: stopping");
+                let why = self.parts.lead.kept().err().map(|lost| lost.to_string());
+                tracing::error!(why, "stepping down");
                 self.parts.shutdown.cancel();
             }
         }
@@ -264,7 +306,10 @@ fn rows_of(tx: &StoreTx) -> String {
         Change::BeliefEvents(_) => "belief events".to_owned(),
         Change::Slow(_) => "slow state".to_owned(),
         Change::Contrasts(_) => "contrasts".to_owned(),
+        Change::SlowTick(_) => "slow history".to_owned(),
+        Change::Mechanism(record) => format!("mechanism {}", record.id),
         Change::Prices(rows) => format!("{} prices", rows.len()),
+        Change::PricesRemoved(filter) => format!("removal of prices {filter}"),
         Change::Request(_) => "request".to_owned(),
         Change::Audit(_) => "audit".to_owned(),
     };

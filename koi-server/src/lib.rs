@@ -9,6 +9,7 @@ pub mod core_loop;
 pub mod endpoints;
 pub mod observability;
 pub mod postgres;
+pub mod pulse;
 pub mod serve;
 pub mod store;
 pub mod tick;

@@ -4,11 +4,15 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use koi_server::config::ConfigError;
+use koi_core::settings::SettingsError;
+use koi_server::auth::AuthError;
+use koi_server::core_loop::LeadLost;
 use koi_server::postgres::PostgresError;
 
 /// Exit code for what no restart makes right: `EX_CONFIG` of sysexits.h.
 const WRONG_SETTINGS: u8 = 78;
+/// Exit code of a server that another one has taken the lead from: `EX_TEMPFAIL` of sysexits.h.
+const LEAD_LOST: u8 = 75;
 
 /// Koi's server.
 #[derive(Debug, Parser)]
@@ -44,19 +48,27 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             complain(&error);
-            ExitCode::from(if is_permanent(&error) {
-                WRONG_SETTINGS
-            } else {
-                1
-            })
+            ExitCode::from(exit_code(&error))
         }
     }
 }
 
+fn exit_code(error: &anyhow::Error) -> u8 {
+    if error.is::<LeadLost>() {
+        LEAD_LOST
+    } else if is_permanent(error) {
+        WRONG_SETTINGS
+    } else {
+        1
+    }
+}
+
 fn is_permanent(error: &anyhow::Error) -> bool {
-    let settings = error.downcast_ref::<ConfigError>();
+    let settings = error.downcast_ref::<SettingsError>();
     let postgres = error.downcast_ref::<PostgresError>();
-    settings.is_some_and(ConfigError::is_permanent)
+    let tokens = error.downcast_ref::<AuthError>();
+    settings.is_some_and(SettingsError::is_permanent)
+        || tokens.is_some_and(AuthError::is_permanent)
         || postgres.is_some_and(PostgresError::is_permanent)
 }
 
@@ -96,19 +108,43 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_lost_lead_has_a_code_of_its_own() {
+        use koi_core::ids::Epoch;
+        let lost = LeadLost {
+            leader: Epoch(6),
+            ours: Epoch(5),
+        };
+        assert!(lost.to_string().contains("it has epoch 6"));
+        assert_eq!(exit_code(&lost.into()), 75);
+        assert_eq!(exit_code(&anyhow::anyhow!("anything else")), 1);
+    }
+
+    #[test]
     fn what_a_restart_cannot_mend_is_told_apart() {
         let error = |e: PostgresError| anyhow::Error::from(e).context("run the private Postgres");
         assert!(is_permanent(&error(PostgresError::NoAccount)));
         let tail = String::new();
         let status = String::new();
         assert!(!is_permanent(&error(PostgresError::Died { status, tail })));
-        let settings: Result<(), ConfigError> = Err(ConfigError::Invalid {
+        let settings: Result<(), SettingsError> = Err(SettingsError::Invalid {
             path: "server.toml".into(),
-            problems: vec!["listen".to_owned()],
+            problems: Vec::new(),
         });
         assert!(is_permanent(
             &settings.context("load settings").unwrap_err()
         ));
         assert!(!is_permanent(&anyhow::anyhow!("anything else")));
+        let auth = |e: AuthError| anyhow::Error::from(e).context("load who may connect");
+        let path = || "tokens.toml".into();
+        assert!(is_permanent(&auth(AuthError::Malformed {
+            path: path(),
+            message: "a secret has 16 to 256 bytes".to_owned(),
+        })));
+        let file = |kind: std::io::ErrorKind| AuthError::File {
+            path: path(),
+            source: kind.into(),
+        };
+        assert!(is_permanent(&auth(file(std::io::ErrorKind::NotFound))));
+        assert!(!is_permanent(&auth(file(std::io::ErrorKind::Interrupted))));
     }
 }

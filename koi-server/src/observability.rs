@@ -1,11 +1,10 @@
 //! Logs, own metrics and traces of the server process.
 
-use std::net::SocketAddr;
-
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use opentelemetry::trace::TracerProvider as _;
 use opentelemetry_otlp::WithExportConfig as _;
 use opentelemetry_sdk::trace::SdkTracerProvider;
+use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tracing_subscriber::Layer as _;
 use tracing_subscriber::layer::SubscriberExt as _;
@@ -149,16 +148,12 @@ fn trace_provider(process: &'static str, endpoint: &str) -> anyhow::Result<SdkTr
 
 impl Telemetry {
     /// Serves `/metrics` on a loopback listener until `shutdown`.
-    ///
-    /// # Errors
-    /// When the address cannot be bound.
-    pub async fn serve_metrics(
+    #[must_use]
+    pub fn serve_metrics(
         &self,
-        listen: SocketAddr,
+        listener: TcpListener,
         shutdown: CancellationToken,
-    ) -> anyhow::Result<(SocketAddr, tokio::task::JoinHandle<()>)> {
-        let listener = tokio::net::TcpListener::bind(listen).await?;
-        let address = listener.local_addr()?;
+    ) -> tokio::task::JoinHandle<()> {
         let handle = self.metrics.clone();
         let page = move || {
             let handle = handle.clone();
@@ -168,14 +163,13 @@ impl Telemetry {
             }
         };
         let router = axum::Router::new().route("/metrics", axum::routing::get(page));
-        let task = tokio::spawn(async move {
+        tokio::spawn(async move {
             let serving =
                 axum::serve(listener, router).with_graceful_shutdown(shutdown.cancelled_owned());
             if let Err(error) = serving.await {
                 tracing::warn!(%error, "the metrics listener ended");
             }
-        });
-        Ok((address, task))
+        })
     }
 
     /// Sends what is buffered; bounded by the exporter's own timeout.

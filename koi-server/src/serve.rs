@@ -1,5 +1,7 @@
 //! Puts the server together: settings, database, core loop, ticks, listeners; and takes it apart.
 
+mod database;
+mod doors;
 mod incoming;
 mod listen;
 
@@ -14,6 +16,7 @@ use koi_core::causal::CausalModel;
 use koi_core::params::Params;
 use koi_core::rollout::RolloutParams;
 use koi_core::server::{ServerMachine, ServerSettings};
+use koi_core::store::ServerState;
 use koi_core::tick::observatory::Observatory;
 use koi_core::validation::UpdateTable;
 use koi_core::violation::FieldViolation;
@@ -22,20 +25,21 @@ use tokio_util::task::TaskTracker;
 
 use crate::agents::registry::Registry;
 use crate::agents::telemetry::MAX_AHEAD_SECONDS;
+use crate::api::idempotency::Requests;
 use crate::auth::{Identity, TokenTable};
 use crate::config::ServerConfig;
-use crate::core_loop::{Core, CoreParts, utc_now};
+use crate::core_loop::{Core, CoreParts, Lead, utc_now};
 use crate::endpoints::{self, EndpointBoard};
 use crate::observability;
-use crate::postgres::{PrivateCluster, RunningPostgres, Settings, run_foreground};
-use crate::store::{NewToken, Store, StoreOptions};
+use crate::postgres::{Settings, run_foreground};
+use crate::pulse::Pulse;
+use crate::store::{NewToken, Store};
 use crate::tick::driver::{self, TickHandle};
+use crate::tick::points::PointsBoard;
 use crate::tick::run::{TickParts, World, lock};
+use database::{connect, open_database};
+use doors::{Doors, OpenDoors};
 
-/// Longest wait for the database at start.
-const DATABASE_WAIT: Duration = Duration::from_secs(60);
-/// Pause between two tries to reach it.
-const DATABASE_PAUSE: Duration = Duration::from_millis(500);
 /// Longest wait for streams and tasks to end at stop.
 const STOP_WAIT: Duration = Duration::from_secs(15);
 /// Telemetry this old is read back after a restart.
@@ -63,9 +67,13 @@ pub async fn serve(config_path: &Path) -> anyhow::Result<()> {
     let telemetry = observability::start("koi-server", config.otlp_endpoint.as_deref())?;
     let shutdown = CancellationToken::new();
     stop_on_signal(shutdown.clone())?;
+    let doors = Doors::take(&config)?;
     let (url, private) = open_database(&config).await?;
     let result = match connect(&url, &shutdown).await {
-        Ok(Some(store)) => migrate_and_run((&config, prices), &telemetry, store, shutdown).await,
+        Ok(Some(store)) => {
+            let settled = Settled { config, prices };
+            migrate_and_run(settled, (&telemetry, doors), store, shutdown).await
+        }
         Ok(None) => Ok(()),
         Err(error) => Err(error),
     };
@@ -93,54 +101,27 @@ fn stop_on_signal(shutdown: CancellationToken) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The configured database, else `KOI_DATABASE_URL`, else a private cluster of our own.
-async fn open_database(config: &ServerConfig) -> anyhow::Result<(String, Option<RunningPostgres>)> {
-    let configured = config
-        .database_url
-        .clone()
-        .or_else(|| std::env::var("KOI_DATABASE_URL").ok());
-    if let Some(url) = configured {
-        return Ok((url, None));
-    }
-    let settings = Settings::from_env(config.data_dir.clone());
-    let started = tokio::task::spawn_blocking(move || PrivateCluster::prepare(&settings)?.spawn());
-    let running = started.await?.context("start the private Postgres")?;
-    Ok((running.url(), Some(running)))
-}
-
-/// Waits for a database that is still starting; `None` when the server is asked to stop meanwhile.
-async fn connect(url: &str, shutdown: &CancellationToken) -> anyhow::Result<Option<Store>> {
-    let begun = std::time::Instant::now();
-    loop {
-        let tried = tokio::select! {
-            tried = Store::connect(url, StoreOptions::default()) => tried,
-            () = shutdown.cancelled() => return Ok(None),
-        };
-        match tried {
-            Ok(store) => return Ok(Some(store)),
-            Err(error) if error.is_transient() && begun.elapsed() < DATABASE_WAIT => {
-                tracing::info!(%error, "waiting for the database");
-                tokio::select! {
-                    () = tokio::time::sleep(DATABASE_PAUSE) => {}
-                    () = shutdown.cancelled() => return Ok(None),
-                }
-            }
-            Err(error) => return Err(error).context("connect to the database"),
-        }
-    }
-}
-
 async fn migrate_and_run(
-    config: Settled<'_>,
-    telemetry: &observability::Telemetry,
+    settled: Settled,
+    (telemetry, doors): (&observability::Telemetry, Doors),
     store: Store,
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
+    let Settled { config, .. } = &settled;
+    let tokens = TokenTable::load(&config.tokens_file(), &config.data_dir)
+        .context("load who may connect")?;
+    let endpoints = EndpointBoard::open(config.endpoints_dir())?;
+    let ready = Ready {
+        world: world(config)?,
+        tokens,
+        endpoints: Arc::new(endpoints),
+    };
+    let doors = doors.open()?;
     store.migrate().await.context("migrate the database")?;
-    run(config, telemetry, store, shutdown).await
+    run(settled, ready, (telemetry, doors), store, shutdown).await
 }
 
-fn world() -> anyhow::Result<World> {
+fn world(config: &ServerConfig) -> anyhow::Result<World> {
     let catalog = Catalog::embedded();
     let listed = |problems: Vec<FieldViolation>| {
         let lines: Vec<String> = problems
@@ -155,38 +136,56 @@ fn world() -> anyhow::Result<World> {
         catalog,
         causal: Arc::new(causal),
         updates: Arc::new(updates),
-        params: Arc::new(Params::default()),
+        params: Arc::new(Params {
+            probe_usd_per_day: config.learning.probe_usd_per_day,
+            tick_interval_seconds: config.tick_interval_s,
+            ..Params::default()
+        }),
     })
 }
 
 struct Parts {
     core: Core,
+    lead: Lead,
+    pulse: Pulse,
     store: Store,
+    requests: Requests,
     tokens: TokenTable,
     registry: Arc<Registry>,
     endpoints: Arc<EndpointBoard>,
     observatory: Arc<Mutex<Observatory>>,
     world: World,
+    points: Arc<PointsBoard>,
     ticks: TickHandle,
     tasks: TaskTracker,
     shutdown: CancellationToken,
 }
 
 /// Settings, and the prices that they lead to.
-type Settled<'a> = (&'a ServerConfig, PriceBook);
+struct Settled {
+    config: ServerConfig,
+    prices: PriceBook,
+}
+
+/// What else has been found to be in order before the lead is taken.
+struct Ready {
+    world: World,
+    tokens: TokenTable,
+    endpoints: Arc<EndpointBoard>,
+}
 
 async fn run(
-    (config, prices): Settled<'_>,
-    telemetry: &observability::Telemetry,
+    settled: Settled,
+    ready: Ready,
+    (telemetry, doors): (&observability::Telemetry, OpenDoors),
     store: Store,
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
-    let (parts, mut tasks) = assemble((config, prices), store, shutdown.clone()).await?;
-    let (metrics_address, metrics_task) = telemetry
-        .serve_metrics(config.metrics_listen, shutdown.clone())
-        .await?;
-    tasks.push(metrics_task);
-    let result = listen::listen(config, &parts, metrics_address).await;
+    let metrics_address = doors.metrics.local_addr()?;
+    let (parts, mut tasks) = assemble(&settled, ready, store, shutdown.clone()).await?;
+    tasks.push(telemetry.serve_metrics(doors.metrics, shutdown.clone()));
+    let door = (doors.server, doors.grpc);
+    let result = listen::listen(&settled.config, &parts, door, metrics_address).await;
     shutdown.cancel();
     parts.tasks.close();
     let ends = async {
@@ -201,53 +200,52 @@ async fn run(
         tracing::warn!("some tasks did not end in time");
     }
     parts.store.close().await;
-    result
+    result?;
+    Ok(parts.lead.kept()?)
 }
 
 type Tasks = Vec<tokio::task::JoinHandle<()>>;
 
-/// Takes the lead, loads the state and starts everything that runs without a listener.
+/// Takes the lead, loads the state and starts everything that runs without a listener. From here on
+/// another server that leads is out: nothing that an operator may have got wrong comes later.
 async fn assemble(
-    (config, prices): Settled<'_>,
+    Settled { config, prices }: &Settled,
+    ready: Ready,
     store: Store,
     shutdown: CancellationToken,
 ) -> anyhow::Result<(Parts, Tasks)> {
-    let world = world()?;
-    let tokens = TokenTable::load(&config.tokens_file(), &config.data_dir)
-        .context("load who may connect")?;
+    let Ready {
+        world,
+        tokens,
+        endpoints,
+    } = ready;
     remember_tokens(&store, &tokens).await?;
     let epoch = store.acquire_epoch().await.context("take the lead")?;
-    let mut loaded = store.load_state().await.context("load the state")?;
-    loaded.state.reprice(&prices);
-    for row in &loaded.quarantined {
-        tracing::error!(
-            table = row.table,
-            key = row.key,
-            problem = row.problem,
-            "row left out"
-        );
-    }
-    let endpoints = Arc::new(EndpointBoard::open(config.endpoints_dir())?);
-    endpoints.sweep(|job| loaded.state.job_named(job).is_some());
-    let registry = Arc::new(Registry::default());
+    tracing::info!(%epoch, "this server leads");
+    let state = stored_state(&store, prices).await?;
+    endpoints.sweep(|job| state.job_named(job).is_some());
     let settings = ServerSettings {
         rollout: rollout_params(config),
-        prices,
+        prices: prices.clone(),
     };
     let observatory = Arc::new(Mutex::new(Observatory::default()));
-    look_back(&store, &loaded.state, &world, &observatory).await?;
+    look_back(&store, &state, &world, &observatory).await?;
+    let (lead, registry) = (Lead::default(), Arc::<Registry>::default());
     let (core, core_task) = Core::spawn(CoreParts {
-        machine: ServerMachine::new(loaded.state, epoch, world.catalog, settings),
+        machine: ServerMachine::new(state, epoch, world.catalog, settings),
         store: store.clone(),
         registry: registry.clone(),
         endpoints: endpoints.clone(),
+        lead: lead.clone(),
         shutdown: shutdown.clone(),
     });
+    let points = Arc::new(PointsBoard::default());
     let tick_parts = TickParts {
         core: core.clone(),
         store: store.clone(),
         observatory: observatory.clone(),
         world: world.clone(),
+        points: points.clone(),
     };
     let interval = Duration::from_secs(u64::from(config.tick_interval_s));
     let (ticks, tick_task) = driver::spawn(tick_parts, interval, shutdown.clone());
@@ -258,21 +256,44 @@ async fn assemble(
         config.window_retention_days,
         shutdown.clone(),
     );
+    let (pulse, pulse_task) = Pulse::start(store.clone(), shutdown.clone());
     let endpoint_keeper = endpoints::keep(endpoints.clone(), shutdown.clone());
     let tasks = TaskTracker::new();
     let parts = Parts {
         core,
+        lead,
+        pulse,
+        requests: Requests::new(store.clone()),
         store,
         tokens,
         registry,
         endpoints,
         observatory,
         world,
+        points,
         ticks,
         tasks,
         shutdown,
     };
-    Ok((parts, vec![core_task, tick_task, keeper, endpoint_keeper]))
+    Ok((
+        parts,
+        vec![core_task, tick_task, keeper, pulse_task, endpoint_keeper],
+    ))
+}
+
+/// What is stored, at these prices; rows that cannot be read are named in the log.
+async fn stored_state(store: &Store, prices: &PriceBook) -> anyhow::Result<ServerState> {
+    let mut loaded = store.load_state().await.context("load the state")?;
+    loaded.state.reprice(prices);
+    for row in &loaded.quarantined {
+        tracing::error!(
+            table = row.table,
+            key = row.key,
+            problem = row.problem,
+            "row left out"
+        );
+    }
+    Ok(loaded.state)
 }
 
 fn rollout_params(config: &ServerConfig) -> RolloutParams {
@@ -307,7 +328,7 @@ async fn remember_tokens(store: &Store, tokens: &TokenTable) -> anyhow::Result<(
 /// Reads back what agents showed lately, so that a restart does not blind the next ticks.
 async fn look_back(
     store: &Store,
-    state: &koi_core::store::ServerState,
+    state: &ServerState,
     world: &World,
     observatory: &Mutex<Observatory>,
 ) -> anyhow::Result<()> {
@@ -324,23 +345,4 @@ async fn look_back(
     // Tokens of windows from before the newest tick are in the jobs' counts already.
     observatory.take_tokens();
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test]
-    async fn a_server_that_waits_for_its_database_obeys_a_stop() {
-        let shutdown = CancellationToken::new();
-        let stop = shutdown.clone();
-        tokio::spawn(async move {
-            tokio::time::sleep(Duration::from_millis(300)).await;
-            stop.cancel();
-        });
-        let nowhere = "postgres://koi@localhost/koi?host=/nowhere/koi-test";
-        let waited = tokio::time::timeout(Duration::from_secs(10), connect(nowhere, &shutdown));
-        let store = waited.await.expect("the wait ends").unwrap();
-        assert!(store.is_none());
-    }
 }

@@ -3,4 +3,5 @@
 
 pub mod driver;
 pub mod housekeeping;
+pub mod points;
 pub mod run;

@@ -54,6 +54,16 @@ impl OwnedTree {
         }
     }
 
+    /// A launch whose records are gone: what carries its mark, and all below these processes.
+    #[must_use]
+    pub fn of_launch(nonce: &str, roots: Vec<ProcessRef>) -> Self {
+        Self {
+            nonce: nonce.to_owned(),
+            roots,
+            ..Self::nothing()
+        }
+    }
+
     fn nothing() -> Self {
         Self {
             nonce: String::new(),

@@ -162,7 +162,9 @@ impl MemStore {
             | Change::Slow(_)
             | Change::Mechanism(_)
             | Change::Contrasts(_)
-            | Change::Prices(_) => {}
+            | Change::Mechanism(_)
+            | Change::Prices(_)
+            | Change::PricesRemoved(_) => {}
         }
     }
 

@@ -21,7 +21,7 @@ use koi_server::agents::registry::Registry;
 use koi_server::agents::session::{AgentsApi, Rhythm};
 use koi_server::agents::telemetry::Ingest;
 use koi_server::auth::TokenTable;
-use koi_server::core_loop::{Core, CoreParts};
+use koi_server::core_loop::{Core, CoreParts, Lead};
 use koi_server::endpoints::EndpointBoard;
 use koi_server::store::telemetry::TelemetryBatch;
 use tokio::sync::{mpsc, watch};
@@ -64,6 +64,7 @@ impl World {
             store: database.store.clone(),
             registry: registry.clone(),
             endpoints: Arc::new(EndpointBoard::open(path("endpoints")).unwrap()),
+            lead: Lead::default(),
             shutdown: shutdown.clone(),
         });
         let ingest = Ingest {

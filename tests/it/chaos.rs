@@ -9,6 +9,7 @@ mod hostile;
 mod kills;
 mod koi;
 mod prices;
+mod second_server;
 mod stranger;
 
 use std::path::PathBuf;

@@ -3,12 +3,16 @@
 mod conformance;
 mod contrasts;
 mod faults;
+mod hang;
 mod history;
+mod mechanisms;
 mod performance;
+mod prices;
 mod private_cluster;
 mod programs;
 pub(crate) mod records;
 mod recovery;
+mod replay;
 mod schema;
 mod telemetry;
 mod words;

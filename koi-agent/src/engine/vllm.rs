@@ -3,8 +3,6 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use serde::Deserialize;
-
 use crate::engine::{EngineCommand, EngineLaunch};
 
 /// How vLLM is called.
@@ -18,8 +16,7 @@ pub enum VllmProgram {
 
 /// How vLLM gets a model's weights. Only formats that load no code; the operator's choice, never a
 /// job's.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LoadFormat {
     /// `.safetensors` files and nothing else.
     Safetensors,
@@ -30,6 +27,9 @@ pub enum LoadFormat {
 }
 
 impl LoadFormat {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Safetensors, Self::RunaiStreamer, Self::Dummy];
+
     /// The value of vLLM's `--load-format`.
     #[must_use]
     pub const fn name(self) -> &'static str {

@@ -17,7 +17,7 @@ pub enum GateRefusal {
         uuid: String,
     },
     /// A process that is not ours holds memory. It is reported and never killed.
-    #[error("process {pid} holds {memory_bytes:?} bytes of {uuid}")]
+    #[error("process {pid} holds {} of {uuid}", amount(*memory_bytes))]
     Held {
         /// The device.
         uuid: String,
@@ -27,7 +27,7 @@ pub enum GateRefusal {
         memory_bytes: Option<u64>,
     },
     /// Memory is in use and no visible process holds it.
-    #[error("{memory_bytes} bytes of {uuid} are in use by no visible process")]
+    #[error("{} of {uuid} are in use by no visible process", amount(Some(*memory_bytes)))]
     Unattributed {
         /// The device.
         uuid: String,
@@ -40,6 +40,13 @@ pub enum GateRefusal {
         /// The device.
         uuid: String,
     },
+}
+
+fn amount(bytes: Option<u64>) -> String {
+    bytes.map_or_else(
+        || "memory".to_owned(),
+        |b| format!("{:.1} GiB", b as f64 / f64::from(1 << 30)),
+    )
 }
 
 /// Bytes that may be in use on an idle device: the driver keeps a little for itself.
@@ -150,6 +157,8 @@ mod tests {
             pid: 8,
             memory_bytes: Some(GIB),
         };
+        let said = held.to_string();
+        assert_eq!(said, "process 8 holds 1.0 GiB of GPU-a");
         assert_eq!(check(&look(Some(GIB), &[(8, Some(GIB))])), [held]);
         let unknown = GateRefusal::Held {
             uuid: uuid(),

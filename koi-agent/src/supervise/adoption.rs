@@ -126,6 +126,12 @@ async fn try_adopt(supervision: &Supervision, state_dir: &Path) -> Result<Adopte
     })
 }
 
+/// What is noted about the replica of a folder, whether or not it runs.
+#[must_use]
+pub fn noted(state_dir: &Path) -> Option<ReplicaMeta> {
+    meta_of(state_dir).ok()
+}
+
 /// A shim holds the folder and does not answer. Either it finishes right now or it hangs; the
 /// record tells.
 async fn held(state_dir: &Path, meta: ReplicaMeta) -> Result<Adopted, LaunchError> {

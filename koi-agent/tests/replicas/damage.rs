@@ -119,6 +119,32 @@ async fn a_launch_without_a_recorded_end_is_over_when_nothing_of_it_runs() {
     assert!(is_alive(next.identity.engine));
 }
 
+#[tokio::test]
+async fn hazard_d6_ports_of_what_runs_are_not_given_again_when_their_ledger_is_lost() {
+    let host = Host::new();
+    let mut spec = host.spec(0, "exec sleep 1000");
+    (spec.meta.port, spec.meta.secondary_ports) = (23000, (23001..=23008).collect());
+    let replica = launch(&host.0, &spec).await.unwrap();
+    let ledger = host.root().join("ports.json");
+    std::fs::write(&ledger, b"").unwrap();
+    let launcher = super::silent::launcher(host.0.clone(), &host.root());
+    let adopted = koi_agent::run::adopt(&launcher).await.unwrap();
+    assert_eq!(adopted, std::slice::from_ref(&replica));
+    let mut ports = launcher.ports.lock().unwrap();
+    let id = &replica.meta.replica_id;
+    let kept = ports.of(id).unwrap().clone();
+    assert_eq!(
+        (kept.api, &kept.secondary),
+        (23000, &spec.meta.secondary_ports)
+    );
+    let next = ports.lease(&"chat.g2.r0.0".parse().unwrap(), 8).unwrap();
+    let given = std::iter::once(next.lease.api).chain(next.lease.secondary.iter().copied());
+    let twice: Vec<u16> = given.filter(|port| *port <= 23008).collect();
+    assert_eq!(twice, Vec::<u16>::new());
+    let stored: BTreeMap<String, serde_json::Value> = read_json(&ledger).unwrap().unwrap();
+    assert!(stored.contains_key(&id.to_string()), "{stored:?}");
+}
+
 /// Takes away what a lost `replica.json` could be written anew from.
 pub(crate) fn without_copy(replica: &ReplicaProcess) {
     let path = replica.state_dir.join(SPEC_FILE);

@@ -5,6 +5,7 @@
 )]
 
 mod damage;
+mod orphans;
 mod second_agent;
 mod silent;
 mod simulated;

@@ -98,7 +98,7 @@ impl Attended {
     }
 }
 
-fn launcher(supervision: Supervision, root: &Path) -> Launcher {
+pub(crate) fn launcher(supervision: Supervision, root: &Path) -> Launcher {
     let loopback = IpAddr::V4(Ipv4Addr::LOCALHOST);
     Launcher {
         supervision,

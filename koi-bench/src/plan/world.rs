@@ -69,8 +69,10 @@ pub(crate) fn snapshot(n_jobs: u32, n_hosts: u32, seed: u64) -> anyhow::Result<S
         state,
         liveness,
         silence_s: BTreeMap::new(),
+        edge_powers: None,
         experience: Experience::default(),
         measured: BTreeMap::new(),
+        points_digest: String::new(),
     })
 }
 

@@ -49,6 +49,7 @@ impl<'a> Question<'a> {
             context: self.context,
             snapshot: self.snapshot,
             beliefs: &beliefs,
+            exploration: None,
         };
         let record = self.snapshot.state.jobs.get(&self.job);
         let record = record.ok_or_else(|| anyhow!("no job {}", self.job))?;

@@ -4,14 +4,20 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::anyhow;
+use koi_core::catalog::Catalog;
 use koi_core::environment::Environment;
 use koi_core::experience::Experience;
 use koi_core::host::Liveness;
 use koi_core::ids::{Generation, JobId, TickId};
-use koi_core::model::KnownModel;
+use koi_core::model::{KnownModel, WeightDtype};
+use koi_core::performance::import::{Given, import};
 use koi_core::rng::Rng;
 use koi_core::snapshot::Snapshot;
 use koi_core::store::ServerState;
+use koi_core::surrogate::neighbours::Spot;
+use koi_core::surrogate::own::Stood;
+use koi_core::surrogate::points::{Matrices, MeasuredPoints, matrices};
+use koi_core::surrogate::situation::FEATURES;
 use koi_core::validation::EvidenceRow;
 use koi_core::validation::evidence::{Exercise, MechanismVerdict};
 use koi_core::variables::{Outcome, OutcomeValues};
@@ -70,7 +76,8 @@ pub(super) fn world(size: Size, seed: u64) -> anyhow::Result<(Snapshot, JobId)> 
     let job = snapshot.state.jobs.keys().next().copied();
     let job = job.ok_or_else(|| anyhow!("the cluster has no job"))?;
     give_model(&mut snapshot.state, job)?;
-    let rows = evidence(size.history, seed)?;
+    let model = matrices(&snapshot.state.jobs[&job].spec.model.facts);
+    let rows = evidence(size.history, seed, model)?;
     snapshot.experience = Experience::from_rows(&rows, &snapshot.state);
     Ok((snapshot, job))
 }
@@ -88,8 +95,9 @@ fn give_model(state: &mut ServerState, job: JobId) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Rows over all devices and two mechanisms, with residuals of a few tenths.
-fn evidence(n: usize, seed: u64) -> anyhow::Result<Vec<EvidenceRow>> {
+/// Rows over all devices and two mechanisms, with residuals of a few tenths; all of them about the
+/// job's own model, at loads and splits of every kind.
+fn evidence(n: usize, seed: u64, model: Matrices) -> anyhow::Result<Vec<EvidenceRow>> {
     let mut rng = Rng::stream(seed, "bench.space.evidence");
     (0..n)
         .map(|index| {
@@ -124,9 +132,65 @@ fn evidence(n: usize, seed: u64) -> anyhow::Result<Vec<EvidenceRow>> {
                 mechanisms: vec![committed(mechanism)],
                 deployment: None,
                 contrasts: Vec::new(),
+                stood: Some(stood(&mut rng, model)),
             })
         })
         .collect()
+}
+
+/// Somewhere among the situations of an open load, with misses of a few tenths.
+fn stood(rng: &mut Rng, matrices: Matrices) -> Stood {
+    let mut situation = [0.0; FEATURES.len()];
+    let live: f64 = 1.0 + 60.0 * rng.unit();
+    let values = [
+        ("log_live", live.ln()),
+        ("log_concurrency", live.ln()),
+        ("log_prompt", (400.0 + 400.0 * rng.unit()).ln()),
+        ("log_output", (150.0 + 100.0 * rng.unit()).ln()),
+        ("log_tp", f64::from(1_u32 << rng.below(4)).ln()),
+        ("is_open", 1.0),
+        ("is_vllm_v1", 1.0),
+    ];
+    for (name, value) in values {
+        if let Some(i) = FEATURES.iter().position(|f| *f == name) {
+            situation[i] = value;
+        }
+    }
+    Stood {
+        matrices,
+        weights: WeightDtype::Bf16,
+        spot: Spot::of(&situation),
+        log_errors: [
+            Some(0.4 * (rng.unit() - 0.5)),
+            Some(0.4 * (rng.unit() - 0.5)),
+            None,
+        ],
+    }
+}
+
+/// Measured rows of the job's model on every device: splits, lengths and loads, more than a planner
+/// keeps.
+pub(super) fn points() -> anyhow::Result<MeasuredPoints> {
+    let mut text = "source,row_id,model,gpu_type,num_gpus,tp,engine,date,isl,osl,load_kind,\
+         concurrency_or_rate,tpot_ms,tpot_stat,ttft_ms,ttft_stat\n"
+        .to_owned();
+    for (n, (gpu, _)) in DEVICES.iter().enumerate() {
+        for tp in [1, 2, 4, 8] {
+            for isl in [250, 1_000, 4_000] {
+                for load in (0..9).map(|i| 1 << i) {
+                    let (tpot, ttft) = (20 + load / 8, 100 + 20 * load);
+                    text.push_str(&format!(
+                        "bench,{n}-{tp}-{isl}-{load},{MODEL},{gpu},{tp},{tp},vllm,2026-01,{isl},200,\
+                         concurrency,{load},{tpot},mean,{ttft},mean\n"
+                    ));
+                }
+            }
+        }
+    }
+    let rows = import(&text, None, &Given::default()).map_err(|e| anyhow!("{e:?}"))?;
+    let planned = MeasuredPoints::planned(&rows.rows, Catalog::embedded());
+    anyhow::ensure!(planned.points.len() > DEVICES.len(), "no rows were taken");
+    Ok(planned.points)
 }
 
 fn committed(mechanism: &str) -> MechanismVerdict {

@@ -59,6 +59,8 @@ pub(super) struct Held {
     pub(super) generation: Option<EngineGeneration>,
     /// ln of the analytic answer, by quantity.
     pub(super) analytic: [Option<f64>; 3],
+    /// ln(99th percentile / mean) of time per output token and time to first token.
+    pub(super) tail: [Option<f64>; 2],
     /// The forests' corrections.
     pub(super) correction: [f64; 3],
     /// What the forests stand on.
@@ -73,6 +75,7 @@ pub(super) struct Held {
 pub(super) struct Asked {
     pub(super) status: Status,
     pub(super) analytic: [Option<f64>; 3],
+    pub(super) tail: [Option<f64>; 2],
     pub(super) situation: Option<Situation>,
 }
 
@@ -81,6 +84,7 @@ pub(super) fn ask(point: &Point, constants: &Constants) -> Asked {
     let silent = |status| Asked {
         status,
         analytic: [None; 3],
+        tail: [None; 2],
         situation: None,
     };
     let (Ok(question), Some(gpu)) = (&point.question, point.gpu) else {
@@ -94,11 +98,19 @@ pub(super) fn ask(point: &Point, constants: &Constants) -> Asked {
         RowAnswer::Prediction(row) => Asked {
             status: Status::Predicted,
             analytic: Quantity::ALL.map(|q| calibrate::predicted(&row, q).map(f64::ln)),
+            tail: [
+                tail(row.tpot_p99_ms, row.tpot_mean_ms),
+                tail(row.ttft_p99_ms, row.ttft_mean_ms),
+            ],
             situation: Some(row.situation),
         },
         RowAnswer::DoesNotFit(_) => silent(Status::DoesNotFit),
         RowAnswer::Unsupported(_) => silent(Status::Unsupported),
     }
+}
+
+fn tail(p99: Option<f64>, mean: Option<f64>) -> Option<f64> {
+    Some((p99? / mean?).ln()).filter(|t| t.is_finite())
 }
 
 /// Grows the forests of every quantity on some points.
@@ -173,6 +185,7 @@ fn hold_out(points: &[Point], by: By, fold: &str, iterations: u32) -> Result<Vec
                 status: asked.status,
                 generation: point.question.as_ref().ok().map(|q| q.generation),
                 analytic: asked.analytic,
+                tail: asked.tail,
                 correction,
                 situation: asked.situation,
                 mixed: asked.analytic,

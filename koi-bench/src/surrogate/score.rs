@@ -11,10 +11,10 @@ use super::table::Point;
 use crate::report::{Bound, Table, number, percent};
 use crate::statistics::{median, quantile, spearman};
 
-type Pair<'a> = (&'a Point, &'a Held);
+pub(super) type Pair<'a> = (&'a Point, &'a Held);
 
-/// Which rows a line is about.
-fn is_served(point: &Point) -> bool {
+/// Mean latencies under a concurrency or a static batch.
+pub(super) fn is_served(point: &Point) -> bool {
     let m = &point.measured;
     let kind = point.row.load_kind;
     use koi_core::surrogate::measured_row::LoadKind::{Concurrency, StaticBatch};
@@ -86,15 +86,15 @@ fn apes<'a>(pairs: impl Iterator<Item = Pair<'a>>, quantity: Quantity) -> Vec<f6
 }
 
 /// Adds a line about errors to the table, and its bound where there is a goal.
-struct Scores<'a> {
+pub(super) struct Scores<'a> {
     pairs: Vec<Pair<'a>>,
     by: By,
-    table: Table,
+    pub(super) table: Table,
     bounds: Vec<Bound>,
 }
 
 impl<'a> Scores<'a> {
-    fn select(&self, is_of: impl Fn(&Point) -> bool) -> impl Iterator<Item = Pair<'a>> {
+    pub(super) fn select(&self, is_of: impl Fn(&Point) -> bool) -> impl Iterator<Item = Pair<'a>> {
         let chosen: Vec<Pair<'a>> = self
             .pairs
             .iter()
@@ -104,7 +104,7 @@ impl<'a> Scores<'a> {
         chosen.into_iter()
     }
 
-    fn line(&mut self, what: &str, errors: &[f64], goal: [Option<f64>; 2]) {
+    pub(super) fn line(&mut self, what: &str, errors: &[f64], goal: [Option<f64>; 2]) {
         let (middle, high) = (median(errors), quantile(errors, 0.9));
         self.table.row([
             what.to_owned(),
@@ -144,6 +144,7 @@ pub(super) fn score(points: &[Point], held: &[Held], by: By) -> (Table, Vec<Boun
     served(&mut scores);
     answered(&mut scores);
     covered(&mut scores);
+    super::tails::score(&mut scores);
     chosen(&mut scores);
     (scores.table, scores.bounds)
 }

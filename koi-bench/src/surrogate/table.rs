@@ -12,6 +12,8 @@ use koi_core::model::{KnownModel, ModelFacts};
 use koi_core::performance::import::{AskedRow, asked_rows};
 use koi_core::surrogate::measured_row::{MeasuredRow, Question};
 
+use crate::Usage;
+
 /// Largest table that is read.
 const MAX_BYTES: u64 = 64 << 20;
 
@@ -21,6 +23,8 @@ pub(super) struct Measured {
     pub(super) tpot_ms: Option<f64>,
     pub(super) ttft_ms: Option<f64>,
     pub(super) out_tok_s_system: Option<f64>,
+    pub(super) tpot_p99_ms: Option<f64>,
+    pub(super) ttft_p99_ms: Option<f64>,
     /// As published, where the output rate cannot be derived.
     pub(super) published_tok_s: Option<f64>,
     /// The statistic of both latencies is the mean.
@@ -67,7 +71,10 @@ pub(super) fn shared_folder() -> Option<PathBuf> {
 
 /// Reads a table.
 pub(super) fn read(path: &std::path::Path) -> Result<Vec<Point>> {
-    let size = std::fs::metadata(path)?.len();
+    let refuse = |why: String| Usage(format!("{}: {why}", path.display()));
+    let size = std::fs::metadata(path)
+        .map_err(|e| refuse(e.to_string()))?
+        .len();
     if size > MAX_BYTES {
         bail!(
             "{} is {size} bytes; at most {MAX_BYTES} are read",
@@ -76,7 +83,12 @@ pub(super) fn read(path: &std::path::Path) -> Result<Vec<Point>> {
     }
     let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
     let name = path.display();
-    let asked = asked_rows(&text).map_err(|problems| anyhow!("{name}: {problems:?}"))?;
+    let asked = asked_rows(&text).map_err(|problems| {
+        let words = problems
+            .iter()
+            .map(|p| format!("{}: {}", p.field, p.message));
+        refuse(words.collect::<Vec<_>>().join("; "))
+    })?;
     let mut reader = csv::ReaderBuilder::new()
         .flexible(true)
         .from_reader(text.as_bytes());
@@ -196,6 +208,8 @@ fn measured(cells: &Cells<'_>) -> Measured {
         tpot_ms: cells.number("tpot_ms").filter(|x| *x > 0.0),
         ttft_ms: cells.number("ttft_ms").filter(|x| *x > 0.0),
         out_tok_s_system: cells.number("out_tok_s_system").filter(|x| *x > 0.0),
+        tpot_p99_ms: cells.number("tpot_p99_ms").filter(|x| *x > 0.0),
+        ttft_p99_ms: cells.number("ttft_p99_ms").filter(|x| *x > 0.0),
         published_tok_s: cells
             .number("throughput_tok_s")
             .filter(|x| *x > 0.0 && !cells.text("throughput_kind").contains("does not equal")),

@@ -49,6 +49,8 @@ pub(super) struct Outcome {
     pub(super) n_fit_differs: usize,
     /// Load levels at which nothing finished.
     pub(super) n_unmeasured: usize,
+    /// Capacities that were the rate of arrivals in part; they say nothing about either model.
+    pub(super) n_starved: usize,
 }
 
 /// Runs every configuration of every job.
@@ -92,6 +94,7 @@ impl Outcome {
         self.n_unfit += other.n_unfit;
         self.n_fit_differs += other.n_fit_differs;
         self.n_unmeasured += other.n_unmeasured;
+        self.n_starved += other.n_starved;
         self.samples.extend(other.samples);
     }
 }
@@ -140,7 +143,7 @@ fn at_capacity<'a, 'm>(
     let n_capacity = (CAPACITY_FACTOR * n_requests).max(MIN_CAPACITY_REQUESTS);
     let full = requests(&scenario.workload, scenario.seed, n_capacity);
     let workload = told(&full, 0.0);
-    let prediction = ask(scenario, &workload, 0.0);
+    let prediction = predicted(scenario, &workload, 0.0);
     let engine = scenario.engine()?;
     outcome.n_fit_differs += usize::from(engine.is_some() != prediction.is_some());
     outcome.n_unfit += usize::from(engine.is_none());
@@ -152,12 +155,16 @@ fn at_capacity<'a, 'm>(
         outcome.n_unmeasured += 1;
         return Ok(None);
     };
-    outcome.samples.push(scenario.sample(
-        (index, 0),
-        Quantity::Throughput,
-        Some(prediction.max_tokens_per_sec),
-        capacity.tokens_per_second,
-    ));
+    if capacity.was_starved {
+        outcome.n_starved += 1;
+    } else {
+        outcome.samples.push(scenario.sample(
+            (index, 0),
+            Quantity::Throughput,
+            Some(prediction.max_tokens_per_sec),
+            capacity.tokens_per_second,
+        ));
+    }
     Ok(Some(Runs {
         scenario,
         engine,
@@ -179,7 +186,7 @@ fn at_load(
     };
     // The surrogate is told the rate that was drawn, as it would be told the measured one.
     let rate = planned.len() as f64 / span;
-    let prediction = ask(scenario, &told(planned, rate), rate);
+    let prediction = predicted(scenario, &told(planned, rate), rate);
     let said = |of: fn(&Prediction) -> Option<f64>| prediction.as_ref().and_then(of);
     Ok(Some([
         scenario.sample(
@@ -197,7 +204,11 @@ fn at_load(
     ]))
 }
 
-fn ask(scenario: &Scenario<'_>, workload: &JobWorkload, rate: f64) -> Option<Prediction> {
+pub(super) fn predicted(
+    scenario: &Scenario<'_>,
+    workload: &JobWorkload,
+    rate: f64,
+) -> Option<Prediction> {
     let deployment = Deployment {
         model: &scenario.model.facts,
         gpu: scenario.gpu,

@@ -34,15 +34,38 @@ pub(super) struct Full {
     pub(super) tokens_per_second: f64,
     /// Mean number of sequences in a step.
     pub(super) sequences: f64,
+    /// Nothing waited in some step: what arrived, not the engine, may have set the figure.
+    pub(super) was_starved: bool,
 }
 
-/// Runs an engine on requests that arrive by themselves, and looks at it from the end of the warm-up
-/// to the last arrival; `None` when nothing finished between.
+/// The means of [`window`]; `None` when nothing finished in it.
 pub(super) fn open_loop(
     config: &EngineConfig,
     truth: &Truth,
     planned: &[Planned],
 ) -> anyhow::Result<Option<Observed>> {
+    let Some((before, after)) = window(config, truth, planned)? else {
+        return Ok(None);
+    };
+    let ttft = |m: &EngineMetrics| m.time_to_first_token_s.clone();
+    let tpot = |m: &EngineMetrics| m.request_time_per_output_token_s.clone();
+    let ttft_mean_ms = mean_ms_since(&ttft(&before), &ttft(&after));
+    let tpot_mean_ms = mean_ms_since(&tpot(&before), &tpot(&after));
+    Ok(ttft_mean_ms
+        .zip(tpot_mean_ms)
+        .map(|(ttft_mean_ms, tpot_mean_ms)| Observed {
+            ttft_mean_ms,
+            tpot_mean_ms,
+        }))
+}
+
+/// Runs an engine on requests that arrive by themselves: its metrics at the end of the warm-up and at
+/// the last arrival; `None` when the warm-up did not end.
+pub(super) fn window(
+    config: &EngineConfig,
+    truth: &Truth,
+    planned: &[Planned],
+) -> anyhow::Result<Option<(EngineMetrics, EngineMetrics)>> {
     let mut engine = EngineSim::new(config.clone(), truth.clone())?;
     let warm = (planned.len() as f64 * WARM_UP_SHARE) as usize;
     let (mut next, mut finished, mut now) = (0, 0, UtcMicros(0));
@@ -64,15 +87,7 @@ pub(super) fn open_loop(
             before = Some(engine.metrics());
         }
     }
-    let after = engine.metrics();
-    Ok(before.and_then(|before| {
-        let ttft = |m: &EngineMetrics| m.time_to_first_token_s.clone();
-        let tpot = |m: &EngineMetrics| m.request_time_per_output_token_s.clone();
-        Some(Observed {
-            ttft_mean_ms: mean_ms_since(&ttft(&before), &ttft(&after))?,
-            tpot_mean_ms: mean_ms_since(&tpot(&before), &tpot(&after))?,
-        })
-    }))
+    Ok(before.map(|before| (before, engine.metrics())))
 }
 
 fn mean_ms_since(before: &Histogram, after: &Histogram) -> Option<f64> {
@@ -91,6 +106,7 @@ pub(super) fn saturated(
     let outstanding = 2 * config.max_num_seqs as usize;
     let (mut next, mut finished, mut now) = (0, 0, UtcMicros(0));
     let (mut tokens, mut steps, mut sequences) = (0_u64, 0_u64, 0_u64);
+    let mut was_starved = false;
     let mut start: Option<UtcMicros> = None;
     while next < planned.len() {
         while engine.n_unfinished() < outstanding && next < planned.len() {
@@ -102,11 +118,14 @@ pub(super) fn saturated(
             break;
         };
         now = step.ends;
+        let in_step = step.load.decode_seqs + step.load.prefill_seqs;
+        let nothing_waits = engine.n_unfinished() <= in_step as usize;
         let events = engine.finish_step(now);
         finished += events.iter().filter(|e| e.finish.is_some()).count();
         if start.is_some() {
             tokens += events.len() as u64;
-            sequences += u64::from(step.load.decode_seqs + step.load.prefill_seqs);
+            sequences += u64::from(in_step);
+            was_starved |= nothing_waits;
             steps += 1;
         } else if finished >= warm {
             start = Some(now);
@@ -116,6 +135,7 @@ pub(super) fn saturated(
     Ok((seconds > 0.0).then(|| Full {
         tokens_per_second: tokens as f64 / seconds,
         sequences: sequences as f64 / steps as f64,
+        was_starved,
     }))
 }
 

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{ArgGroup, Args, Subcommand, ValueEnum};
 
 /// Actions on the server's prices.
 #[derive(Debug, Subcommand)]
@@ -17,6 +17,11 @@ pub enum PricesCommand {
         after_help = "Example:\n  koi prices update contract.toml --dry-run\n  koi prices update spot.csv --source 'AWS spot history' --date 2026-11-30"
     )]
     Update(PricesUpdate),
+    /// Take prices out of the server's feed; the next tick plans without them. List and overlay stay.
+    #[command(
+        after_help = "Example:\n  koi prices remove --cloud aws --instance p5.48xlagre --reason 'mistyped' --dry-run\n  koi prices remove --all --reason 'a new feed'"
+    )]
+    Remove(PricesRemove),
 }
 
 /// Layers of prices.
@@ -51,6 +56,36 @@ pub struct PricesList {
     /// At most so many.
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=200_000), value_name = "N")]
     pub limit: u32,
+}
+
+/// Options of `koi prices remove`; the parts of the key narrow what is taken out.
+#[derive(Debug, Args)]
+#[command(group = ArgGroup::new("which").args(["cloud", "region", "market", "instance", "all"]).required(true).multiple(true))]
+pub struct PricesRemove {
+    /// Of this cloud.
+    #[arg(long, value_name = "NAME")]
+    pub cloud: Option<String>,
+    /// Of this region.
+    #[arg(long, value_name = "NAME")]
+    pub region: Option<String>,
+    /// Of this market: reserved, on_demand or spot.
+    #[arg(long, value_name = "NAME")]
+    pub market: Option<String>,
+    /// Of this machine.
+    #[arg(long, value_name = "NAME")]
+    pub instance: Option<String>,
+    /// The whole feed.
+    #[arg(long, conflicts_with_all = ["cloud", "region", "market", "instance"])]
+    pub all: bool,
+    /// Why, for the audit trail.
+    #[arg(long, default_value = "", value_name = "TEXT")]
+    pub reason: String,
+    /// Count, take out nothing.
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Key under which a repeated removal counts once [default: fresh].
+    #[arg(long)]
+    pub idempotency_key: Option<String>,
 }
 
 /// Options of `koi prices update`.

@@ -57,6 +57,7 @@ fn check(format: Format, args: &CatalogCheck) -> anyhow::Result<()> {
     let (Ok((catalog, model)), Ok(prices)) = (checked, prices) else {
         return Err(refused(&folder.name, problems));
     };
+    let listed = prices.places();
     let prices = price_book(prices, args.prices.as_deref())?;
     let as_of = match &args.as_of {
         Some(text) => text
@@ -64,7 +65,8 @@ fn check(format: Format, args: &CatalogCheck) -> anyhow::Result<()> {
             .map_err(|e| Failure::new(ExitCode::Invalid, format!("--as-of: {e}")))?,
         None => today()?,
     };
-    let flags = prices.flags(&catalog, as_of, args.max_age_days);
+    let mut flags = prices.flags(&catalog, as_of, args.max_age_days);
+    flags.extend(prices.in_unknown_places(&listed));
     let value = json!({
         "catalog": folder.name,
         "hash": catalog.hash(),

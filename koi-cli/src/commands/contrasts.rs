@@ -132,7 +132,7 @@ mod tests {
                 environment: "spot/aws/us-east-1/b/H100".to_owned(),
                 deployment: at("chat", 4),
                 reference: at("", 3),
-                z: 0.6931,
+                z: 0.7042,
                 delta: -0.25,
                 ..v1::Contrast::default()
             }],
@@ -145,7 +145,7 @@ mod tests {
             "exercised",
             "chat.g4.r0",
             "id.g3.r0",
-            "+0.693",
+            "+0.704",
             "-0.250",
             "and 2 more",
         ] {

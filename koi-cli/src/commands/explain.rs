@@ -49,6 +49,11 @@ fn text(reply: &v1::ExplainJobReply) -> String {
             )));
         }
     }
+    if !reply.members.is_empty() {
+        out.push("\npredicted when it was planned:".to_owned());
+        let lines = reply.members.iter();
+        out.extend(lines.map(|s| format!("  - {}", escape(s))));
+    }
     if !reply.not_chosen.is_empty() {
         out.push(format!(
             "\nnot chosen ({} options, the best {}):",
@@ -162,6 +167,7 @@ mod tests {
                 ..Default::default()
             }],
             would_change: vec!["a price below 2 USD/h".into()],
+            members: vec!["mean TPOT 20.0 ms: first principles 10.0".into()],
         };
         let text = text(&reply);
         for part in [
@@ -171,6 +177,7 @@ mod tests {
             "TTFT\\n too long",
             "M1",
             "below 2 USD/h",
+            "first principles 10.0",
         ] {
             assert!(text.contains(part), "{part} in {text}");
         }

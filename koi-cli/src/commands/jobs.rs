@@ -118,7 +118,10 @@ fn note(job: &v1::Job) -> String {
             ladder(r.target.as_ref().and_then(|t| t.ladder.as_ref()))
         )
     });
+    let is_down = |r: &&v1::Replica| r.phase != "ready" && !r.failure.is_empty();
+    let failure = job.replicas.iter().find(is_down);
     let parts = [
+        failure.map_or_else(String::new, |r| format!("{}: {}", r.replica_id, r.failure)),
         rollout.unwrap_or_default(),
         job.state_reason.clone(),
         job.note.clone(),

@@ -59,7 +59,7 @@ fn read(file: &Path) -> anyhow::Result<Vec<u8>> {
     } else {
         std::fs::File::open(file)
             .and_then(|f| f.take(limit).read_to_end(&mut bytes))
-            .with_context(|| format!("read {}", file.display()))?;
+            .map_err(|e| Failure::unreadable(file, &e))?;
     }
     Ok(bytes)
 }

@@ -43,6 +43,7 @@ fn text(plan: &v1::Plan) -> String {
         out.push(escape(&format!("{} {}: {}", a.kind, a.job, a.rationale)));
         out.extend(ladder_lines(a.ladder.as_ref(), "  ").lines().map(escape));
         out.extend(a.sigma.as_ref().map(|s| format!("  {}", sigma_terms(s))));
+        out.extend(a.members.iter().map(|s| format!("  {}", escape(s))));
         let slot = |s: &v1::Slot| {
             format!(
                 "  slot r{}.{} on {}: {}",

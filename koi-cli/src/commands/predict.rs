@@ -6,6 +6,7 @@ mod models;
 mod perf;
 mod price;
 mod settings;
+mod target;
 mod text;
 
 use koi_core::catalog::{Catalog, GpuType};
@@ -26,12 +27,34 @@ use settings::{SettingReport, Settings};
 pub(super) fn run(format: Format, args: &PredictArgs) -> anyhow::Result<()> {
     let mut models = ModelBook::open(args.models.as_deref())?;
     if let (Some(input), Some(output)) = (&args.batch, &args.out) {
+        check_price(args.price)?;
         let points = perf::points(&mut models, args.perf.as_deref())?;
-        return batch::run(&mut models, (input, output), args.price, &points);
+        points.complain();
+        let question = (args.price, &points.points);
+        return batch::run(format, &mut models, (input, output), question);
+    }
+    if args.out.is_some() {
+        let why = "--out is where the predictions of --batch go, and there is no --batch";
+        return Err(Failure::new(ExitCode::Invalid, why).into());
     }
     let one = one(&mut models, args)?;
     emit(format, &one, || text::one(&one))
 }
+
+fn check_price(usd: Option<f64>) -> Result<(), Failure> {
+    let mut problems = Violations::default();
+    if usd.is_some_and(|n| !(n > 0.0 && n <= MAX_PRICE)) {
+        problems.add(
+            "--price",
+            format!("must be above 0 and at most {MAX_PRICE}"),
+        );
+    }
+    let found = problems.finish(());
+    found.map_err(|found| Failure::invalid("the options", found))
+}
+
+/// Highest price of a GPU-hour in USD.
+const MAX_PRICE: f64 = 1e5;
 
 /// The answer about one configuration.
 #[derive(Debug, Serialize)]
@@ -48,6 +71,9 @@ struct One {
     settings: Option<SettingReport>,
     /// The members' mixture, with intervals.
     stack: StackPrediction,
+    /// What became of the rows of `--perf`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    measured_points: Option<perf::Report>,
     usd_per_gpu_hour: Option<f64>,
     usd_per_million_output_tokens: Option<f64>,
 }
@@ -75,7 +101,7 @@ fn one(models: &mut ModelBook, args: &PredictArgs) -> anyhow::Result<One> {
     };
     let report = settings.report(&plain, &prediction);
     let points = perf::points(models, args.perf.as_deref())?;
-    let stack = stack(&question, gpu, &points)
+    let stack = stack(&question, gpu, &points.points)
         .map_err(|message| Failure::new(ExitCode::Failed, message))?;
     let n_gpus = question.shape.tp * question.shape.pp * question.n_replicas;
     let usd_per_gpu_hour = args.price.or_else(|| price::usd_per_gpu_hour(gpu));
@@ -89,6 +115,7 @@ fn one(models: &mut ModelBook, args: &PredictArgs) -> anyhow::Result<One> {
         prediction,
         settings: report,
         stack,
+        measured_points: args.perf.is_some().then_some(points.report),
         usd_per_gpu_hour,
         usd_per_million_output_tokens: price::per_million(usd_per_gpu_hour, n_gpus, tokens),
     })
@@ -103,7 +130,7 @@ fn row(args: &PredictArgs) -> Result<MeasuredRow, Failure> {
         ("--rate", args.rate, 1e6),
         ("--concurrency", args.concurrency.map(f64::from), 1e6),
         ("--batch-size", args.batch_size.map(f64::from), 1e6),
-        ("--price", args.price, 1e5),
+        ("--price", args.price, MAX_PRICE),
     ];
     for (option, number, max) in numbers {
         if number.is_some_and(|n| !(n > 0.0 && n <= max)) {

@@ -1,11 +1,11 @@
-//! `koi prices`: what machines cost, and updates of the server's feed.
+//! `koi prices`: what machines cost, updates of the server's feed and removals from it.
 
 use koi_core::catalog::price::{CsvOrigin, Date, PriceOverlay};
 use koi_core::violation::FieldViolation;
 use koi_proto::v1;
 
 use super::Context;
-use crate::args::{Global, Layer, PricesCommand, PricesList, PricesUpdate};
+use crate::args::{Global, Layer, PricesCommand, PricesList, PricesRemove, PricesUpdate};
 use crate::client::idempotency_key;
 use crate::failure::{ExitCode, Failure};
 use crate::job_file::read_text;
@@ -23,6 +23,7 @@ const SHOWN_WARNINGS: usize = 20;
 pub(super) async fn run(global: &Global, command: &PricesCommand) -> anyhow::Result<()> {
     match command {
         PricesCommand::List(args) => list(&Context::connect(global).await?, args).await,
+        PricesCommand::Remove(args) => remove(&Context::connect(global).await?, args).await,
         PricesCommand::Update(args) => {
             // The file is read before anybody is asked.
             let overlay = read(args)?;
@@ -125,6 +126,27 @@ fn updated(reply: &v1::UpdatePricesReply, dry_run: bool) -> String {
         out.push(format!("{rest} more warnings; -o json shows 1000"));
     }
     out.join("\n")
+}
+
+async fn remove(context: &Context, args: &PricesRemove) -> anyhow::Result<()> {
+    let text = |t: &Option<String>| t.clone().unwrap_or_default();
+    let request = v1::RemovePricesRequest {
+        idempotency_key: args.idempotency_key.clone().unwrap_or_else(idempotency_key),
+        cloud: text(&args.cloud),
+        region: text(&args.region),
+        market: text(&args.market),
+        instance: text(&args.instance),
+        all: args.all,
+        reason: args.reason.clone(),
+        validate_only: args.dry_run,
+    };
+    let reply = context
+        .client
+        .answer(context.client.fleet().remove_prices(request).await)?;
+    emit(context.format, &reply, || match args.dry_run {
+        true => format!("{} would be removed", reply.n_removed),
+        false => format!("{} removed", reply.n_removed),
+    })
 }
 
 async fn list(context: &Context, args: &PricesList) -> anyhow::Result<()> {

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use koi_core::document::of_toml;
 use koi_core::ids::JobName;
 use koi_core::job::draft::reader::Reader;
 use koi_core::violation::{FieldViolation, Violations};
@@ -165,13 +166,8 @@ pub fn read(path: &Path) -> anyhow::Result<Vec<JobLoad>> {
 /// # Errors
 /// Every problem, by field.
 pub fn parse(text: &str, folder: &Path) -> Result<Vec<JobLoad>, Vec<FieldViolation>> {
+    let document = of_toml(text)?;
     let mut bad = Violations::default();
-    let document: serde_json::Value = toml::from_str(text).map_err(|e: toml::de::Error| {
-        vec![FieldViolation {
-            field: String::new(),
-            message: e.to_string(),
-        }]
-    })?;
     let mut top = Reader::new(Some(&document), "", &mut bad);
     let readers = top.sections("job", &mut bad);
     top.finish(&mut bad);
@@ -195,22 +191,10 @@ pub fn parse(text: &str, folder: &Path) -> Result<Vec<JobLoad>, Vec<FieldViolati
 }
 
 fn job(mut r: Reader<'_>, folder: &Path, bad: &mut Violations) -> Option<JobLoad> {
-    let name = r.text("name", bad);
-    let name = match name.as_deref().map(str::parse::<JobName>) {
-        Some(Ok(name)) => Some(name),
-        Some(Err(e)) => {
-            bad.add(r.field("name"), e.to_string());
-            None
-        }
-        None => {
-            bad.add(r.field("name"), "is required: the job's name");
-            None
-        }
-    };
+    let name = r.parsed::<JobName>("name", "1 to 63 of a-z, 0-9 and '-'", bad);
+    let name = r.required("name", name, "the job's name", bad);
     let trace = r.text("trace", bad);
-    if trace.is_none() {
-        bad.add(r.field("trace"), "is required: a trace file");
-    }
+    let trace = r.required("trace", trace, "a trace file", bad);
     let pace = pace(&mut r, bad);
     let session_affinity = r.flag("session_affinity", bad).unwrap_or(false);
     let vocabulary = r

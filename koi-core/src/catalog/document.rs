@@ -2,6 +2,7 @@
 //!
 //! Not a place for facts: everything here stands in a row.
 
+mod edges;
 mod tables;
 
 use std::fmt::Write as _;
@@ -41,6 +42,7 @@ pub fn document(catalog: &Catalog, model: &CausalModel) -> String {
         tables::context(catalog),
         tables::mediators(catalog),
         tables::outcomes(catalog),
+        edges::edges(model),
         tables::gpus(catalog),
         tables::machines(catalog),
         tables::flags(catalog),

@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use super::{Catalog, CatalogText};
 use crate::causal::graph::id_kind;
 use crate::causal::{CausalModel, EdgeEnds};
+use crate::validation::UpdateTable;
 use crate::variables::Mediator;
 use crate::violation::{FieldViolation, Violations};
 
@@ -21,23 +22,42 @@ pub fn check_all(text: &CatalogText<'_>) -> Result<(Catalog, CausalModel), Vec<F
     check_mediators(&model, &mut problems);
     check_sources(&catalog, &model, &mut problems);
     check_effects(&catalog, &model, &mut problems);
+    check_updates(text, &mut problems);
     problems.finish((catalog, model))
 }
 
-/// Every mediator has a way in and, over mediators if need be, a way out to an outcome.
+/// The tables that say how far evidence moves a belief.
+fn check_updates(text: &CatalogText<'_>, problems: &mut Violations) {
+    const FILE: &str = "beta_updates.toml";
+    let found = text.files().find(|(path, _)| *path == FILE);
+    match found.map(|(_, text)| UpdateTable::parse(text)) {
+        None => problems.add(FILE, "is missing"),
+        Some(Err(found)) => {
+            for problem in found {
+                let named = problem.field == FILE;
+                let field = if named { String::new() } else { problem.field };
+                problems.extend(FILE, vec![FieldViolation { field, ..problem }]);
+            }
+        }
+        Some(Ok(_)) => {}
+    }
+}
+
+/// Over seeded edges alone every mediator has a way in and, over mediators if need be, a way out to
+/// an outcome.
 fn check_mediators(model: &CausalModel, problems: &mut Violations) {
     let into: BTreeSet<Mediator> = model
-        .edges()
+        .seeded_edges()
         .filter_map(|e| e.ends.destination_mediator())
         .collect();
     let mut out: BTreeSet<Mediator> = model
-        .edges()
+        .seeded_edges()
         .filter(|e| e.ends.outcome().is_some())
         .filter_map(|e| e.ends.source_mediator())
         .collect();
     for _ in Mediator::ALL {
         let reaching: Vec<Mediator> = model
-            .edges()
+            .seeded_edges()
             .filter_map(|e| match e.ends {
                 EdgeEnds::MediatorToMediator(from, to) if out.contains(&to) => Some(from),
                 _ => None,
@@ -48,10 +68,10 @@ fn check_mediators(model: &CausalModel, problems: &mut Violations) {
     for mediator in Mediator::ALL {
         let at = format!("edges.toml.{}", mediator.name());
         if !into.contains(&mediator) {
-            problems.add(&*at, "no edge leads into it");
+            problems.add(&*at, "no seeded edge leads into it");
         }
         if !out.contains(&mediator) {
-            problems.add(at, "no path leads from it to an outcome");
+            problems.add(at, "no path of seeded edges leads from it to an outcome");
         }
     }
 }

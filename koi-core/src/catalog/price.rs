@@ -7,6 +7,7 @@
 
 mod csv;
 mod date;
+mod filter;
 mod flag;
 mod holding;
 mod overlay;
@@ -23,7 +24,8 @@ use serde::{Deserialize, Serialize};
 
 pub use csv::CsvOrigin;
 pub use date::{Date, NotADate};
-pub use flag::{PriceFlag, PriceProblem};
+pub use filter::PriceFilter;
+pub use flag::{Place, PriceFlag, PriceProblem};
 pub use holding::{holding, price_of_host};
 pub use overlay::{Discount, OverlayPrice, PriceOverlay};
 pub use update::{MAX_UPDATE_PRICES, Merged, PriceUpdate, PricedRow};

@@ -382,6 +382,14 @@ fn a_graph_with_a_dead_end_is_refused() {
         "from = \"dp\"\nto = \"queue_depth\"\nsign = \"-\"\nprior = \"EVEN\"\ndoc = \"Why.\"";
     let deferred = refused(&format!("{edges}\n[[edge]]\n{deferred}\n"));
     assert!(deferred.contains("not active"), "{deferred}");
+    for text in ["garbage", "edge = 1", ""] {
+        let bad = CatalogText::embedded().with("beta_updates.toml", text);
+        let found = shown(&check_all(&bad).unwrap_err());
+        assert!(found.contains("beta_updates.toml"), "{found}");
+    }
+    let missing = check_all(&CatalogText::embedded().without("beta_updates.toml")).unwrap_err();
+    assert!(shown(&missing).contains("beta_updates.toml"));
+    assert!(shown(&missing).contains("is missing"));
     let missing = check_all(&CatalogText::embedded().without("edges.toml")).unwrap_err();
     assert!(shown(&missing).contains("edges.toml"));
     let without_mechanisms = CatalogText::embedded()

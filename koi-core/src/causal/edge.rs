@@ -99,6 +99,12 @@ pub struct Edge {
     pub prior: PriorBin,
     /// Smallest effect that matters, per unit of the source on the destination's natural scale.
     pub smallest_effect: f64,
+    /// Whether seed mechanisms may carry it. The rest belongs to the closed world too, so that a
+    /// proposal may use it, but the surrogate does not follow its source.
+    pub seeded: bool,
+    /// Why finite differences of the surrogate do not show the sign of a seeded edge; absent where
+    /// they do, which a test holds every edge to.
+    pub exception: Option<String>,
     /// The physics in one sentence.
     pub doc: String,
 }
@@ -119,7 +125,14 @@ pub(crate) struct EdgeRow {
     smallest_effect: Option<f64>,
     #[serde(default)]
     mediator_to_mediator: bool,
+    #[serde(default = "yes")]
+    seeded: bool,
+    exception: Option<String>,
     doc: String,
+}
+
+const fn yes() -> bool {
+    true
 }
 
 impl EdgeRow {
@@ -148,6 +161,7 @@ impl EdgeRow {
                 "must be a positive finite number",
             );
         }
+        self.check_exception(&id, violations);
         let ends = ends?;
         let destination = match ends {
             EdgeEnds::FeatureToMediator(_, v) | EdgeEnds::MediatorToMediator(_, v) => {
@@ -166,8 +180,28 @@ impl EdgeRow {
             sign: self.sign,
             prior: self.prior,
             smallest_effect: self.smallest_effect.unwrap_or(default_effect),
+            seeded: self.seeded,
+            exception: self.exception,
             doc: self.doc,
         })
+    }
+
+    fn check_exception(&self, id: &str, violations: &mut Violations) {
+        let Some(reason) = &self.exception else {
+            return;
+        };
+        if !reason.trim_end().ends_with('.') {
+            violations.add(
+                format!("{id}.exception"),
+                "write in one sentence why the surrogate does not show the sign",
+            );
+        }
+        if !self.seeded {
+            violations.add(
+                format!("{id}.exception"),
+                "an edge that is not seeded needs no exception",
+            );
+        }
     }
 
     fn ends(&self, kind_of: KindOf<'_>) -> Result<EdgeEnds, String> {

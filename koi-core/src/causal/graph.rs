@@ -137,23 +137,22 @@ impl CausalModel {
         }
     }
 
-    /// Every mediator has a way in and a way out, and mediators do not move each other in a circle.
+    /// Over seeded edges alone every mediator has a way in and a way out; mediators do not move each
+    /// other in a circle.
     fn check_mediators(&self, violations: &mut Violations) {
         let into: BTreeSet<Mediator> = self
-            .edges
-            .values()
+            .seeded_edges()
             .filter_map(|e| e.ends.destination_mediator())
             .collect();
         let out_of: BTreeSet<Mediator> = self
-            .edges
-            .values()
+            .seeded_edges()
             .filter_map(|e| e.ends.source_mediator())
             .collect();
         for v in into.difference(&out_of) {
-            violations.add(v.name(), "has edges in and none out");
+            violations.add(v.name(), "has edges in and none out that is seeded");
         }
         for v in out_of.difference(&into) {
-            violations.add(v.name(), "has edges out and none in");
+            violations.add(v.name(), "has edges out and none in that is seeded");
         }
         if self.mediators_form_a_circle() {
             violations.add("edge", "mediator_to_mediator edges form a circle");
@@ -204,6 +203,11 @@ impl CausalModel {
     /// All edges, by id.
     pub fn edges(&self) -> impl Iterator<Item = &Edge> {
         self.edges.values()
+    }
+
+    /// Edges that seed mechanisms may carry, by id.
+    pub fn seeded_edges(&self) -> impl Iterator<Item = &Edge> {
+        self.edges.values().filter(|e| e.seeded)
     }
 
     /// All mechanisms, by id.

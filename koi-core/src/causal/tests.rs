@@ -64,7 +64,7 @@ proptest! {
 #[test]
 fn the_shipped_model_is_large_enough_and_closed() {
     let model = model();
-    assert!(model.edges().count() >= 150);
+    assert!(model.seeded_edges().count() >= 150);
     assert_eq!(
         model
             .seed_beliefs()
@@ -103,6 +103,61 @@ fn effects_that_pass_no_mediator_and_dead_ends_are_refused_together() {
             "queue_depth",
         ]
     );
+}
+
+#[test]
+fn an_edge_that_is_not_seeded_is_for_proposals_alone() {
+    let row = |from: &str, to: &str, more: &str| {
+        format!(
+            "[[edge]]\nfrom = {from:?}\nto = {to:?}\nsign = \"+\"\nprior = \"EVEN\"\ndoc = \"Why.\"\n{more}\n"
+        )
+    };
+    let edges = [
+        row("tp", "queue_depth", ""),
+        row("pp", "queue_depth", "seeded = false"),
+        row("queue_depth", "p99_ttft_ms", "exception = \"For once.\""),
+    ]
+    .concat();
+    let mechanism = |cause: &str| {
+        format!(
+            "[[mechanism]]\nid = \"M_a\"\nedges = [\"{cause}->queue_depth\", \"queue_depth->p99_ttft_ms\"]\nnarrative = \"Why.\"\n"
+        )
+    };
+    let load = |edges: &str, cause: &str| {
+        CausalModel::load(edges, &[("a.toml", &mechanism(cause))], &kind_of)
+    };
+    let model = load(&edges, "tp").unwrap();
+    assert_eq!(model.seeded_edges().count(), 2);
+    let refused = load(&edges, "pp").unwrap_err();
+    assert_eq!(refused.len(), 1, "{refused:?}");
+    let message = &refused[0].message;
+    assert!(
+        message.starts_with("pp->queue_depth is not seeded"),
+        "{message}"
+    );
+    let draft = || toml::from_str(&mechanism("pp").replacen("[[mechanism]]", "", 1)).unwrap();
+    let proposed = crate::lifecycle::admit(
+        draft(),
+        crate::lifecycle::Origin::Proposal,
+        &model,
+        &kind_of,
+    );
+    assert!(proposed.is_ok(), "{proposed:?}");
+    // Without the seeded way in nothing that a seed may carry leads into the mediator.
+    let none_in = load(&edges.replacen("doc", "seeded = false\ndoc", 1), "pp").unwrap_err();
+    assert!(
+        none_in
+            .iter()
+            .any(|v| v.message.contains("none in that is seeded")),
+        "{none_in:?}"
+    );
+    let both = row(
+        "tp",
+        "queue_depth",
+        "seeded = false\nexception = \"For once\"",
+    );
+    let fields: Vec<String> = problems(&both).into_iter().map(|v| v.field).collect();
+    assert_eq!(fields, ["tp->queue_depth.exception"; 2]);
 }
 
 #[test]

@@ -12,6 +12,8 @@ pub use document::check_document;
 
 use std::collections::BTreeMap;
 
+use serde::Serialize;
+
 use super::{JobSpec, LengthStats, OnDisconnect, Slo};
 use crate::variables::Outcome;
 
@@ -19,7 +21,7 @@ use crate::variables::Outcome;
 pub const MAX_CONFIG_JSON_BYTES: usize = 256 * 1024;
 
 /// What a user asks for, unchecked. An absent field takes the default named in `validate.rs`.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct JobDraft {
     /// Unique name among live jobs.
     pub name: Option<String>,
@@ -46,7 +48,7 @@ pub struct JobDraft {
 }
 
 /// The model of a draft.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct ModelDraft {
     /// `owner/name[@revision]` or an alias.
     pub id: Option<String>,
@@ -55,7 +57,7 @@ pub struct ModelDraft {
 }
 
 /// The workload of a draft.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct WorkloadDraft {
     /// Mean arrivals in requests per second.
     pub arrival_rate_rps: Option<f64>,
@@ -78,7 +80,7 @@ pub struct WorkloadDraft {
 }
 
 /// A length distribution of a draft, in tokens.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
 pub struct LengthDraft {
     /// Mean.
     pub mean: Option<f64>,
@@ -91,7 +93,7 @@ pub struct LengthDraft {
 }
 
 /// The promise of a draft.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
 pub struct SloDraft {
     /// Target for the 99th percentile of time to first token.
     pub p99_ttft_ms: Option<f64>,
@@ -106,7 +108,7 @@ pub struct SloDraft {
 }
 
 /// The preference of a draft.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct PreferenceDraft {
     /// Weight by outcome name; empty takes the default of the class.
     pub weights: BTreeMap<String, f64>,
@@ -117,7 +119,7 @@ pub struct PreferenceDraft {
 }
 
 /// The constraints of a draft.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct ConstraintDraft {
     /// The only GPU types allowed; empty allows all.
     pub allowed_gpu_types: Vec<String>,

@@ -20,7 +20,7 @@ use super::draft::JobDraft;
 use super::{EngineName, JobClass, JobSpec, OnDisconnect};
 use crate::ids::NotASlug;
 use crate::time::UtcMicros;
-use crate::violation::{FieldViolation, Violations, nearest};
+use crate::violation::{FieldViolation, Violations, choice};
 
 const DEFAULT_PRIORITY: u32 = 5;
 const MAX_PRIORITY: u32 = 10;
@@ -112,27 +112,6 @@ fn slug<T: FromStr<Err = NotASlug>>(
 /// Commands take a name or an id, so that no name may be one.
 fn is_like_an_id(name: &str) -> bool {
     uuid::Uuid::parse_str(name).is_ok()
-}
-
-/// The member that `text` names, or a problem with the nearest valid name.
-fn choice<T: Copy>(
-    field: &str,
-    text: &str,
-    valid: &[(&str, T)],
-    bad: &mut Violations,
-) -> Option<T> {
-    let found = valid.iter().find(|(name, _)| *name == text);
-    if found.is_none() {
-        let names: Vec<&str> = valid.iter().map(|(name, _)| *name).collect();
-        let hint = nearest(text, names.iter().copied());
-        let hint = hint.map_or(String::new(), |name| format!("; did you mean {name}?"));
-        let shown: String = text.chars().take(48).collect();
-        bad.add(
-            field,
-            format!("must be one of {}, got {shown:?}{hint}", names.join(", ")),
-        );
-    }
-    found.map(|(_, value)| *value)
 }
 
 fn class(text: Option<&str>, bad: &mut Violations) -> Option<JobClass> {

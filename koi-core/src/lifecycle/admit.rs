@@ -31,7 +31,7 @@ pub enum Origin {
 /// Admits a draft, or says everything that is wrong with it.
 ///
 /// # Errors
-/// Unknown or repeated edges, no complete X→V→Y path, a dangling V, parts that do not hang
+/// Unknown or repeated edges, edges that a seed may not carry, no complete X→V→Y path, a dangling V, parts that do not hang
 /// together, an ill-typed scope, a duplicate of an existing mechanism.
 pub fn admit(
     draft: MechanismDraft,
@@ -41,6 +41,14 @@ pub fn admit(
 ) -> Result<Mechanism, Vec<FieldViolation>> {
     let mut violations = Violations::default();
     let edges = known_edges(&draft.edges, model, &mut violations);
+    if origin == Origin::Seed {
+        for edge in edges.iter().filter(|e| !e.seeded) {
+            violations.add(
+                "edges",
+                format!("{} is not seeded: leave it to proposals", edge.id),
+            );
+        }
+    }
     check_topology(&edges, &mut violations);
     draft.scope.check(kind_of, &mut violations);
     if draft.narrative.trim().is_empty() || draft.narrative.len() > MAX_NARRATIVE_BYTES {

@@ -6,6 +6,7 @@
 use serde_json::{Map, Value};
 
 use super::assemble::{Provenance, assemble};
+use super::class_names::check_classes;
 use super::json_text::{parse_object, shown};
 use super::plan::Mixer;
 use super::quantization::read_quantization;
@@ -58,6 +59,8 @@ impl ModelFacts {
         let nested = find_nested(&root);
         let architecture = read_architecture(&root, nested)?;
         let mut reader = Reader::new(&root, nested, architecture.spec().class);
+        let classes = check_classes(&root, nested.is_some(), architecture);
+        reader.violations.extend("", classes.into_vec());
         note_beside(&mut reader, &root);
         let shape = read_shape(&mut reader, architecture);
         let quantization = read_quantization(&mut reader, side.as_ref());
@@ -81,7 +84,15 @@ impl ModelFacts {
             }]);
         };
         let provenance = Provenance { sources, notes };
-        Ok(assemble(&shape, &quantization, state_dtype, provenance))
+        let facts = assemble(&shape, &quantization, state_dtype, provenance);
+        if facts.quantization.is_some() && facts.parts.iter().all(|p| p.quantized_params == 0) {
+            return Err(vec![FieldViolation {
+                field: "quantization_config".to_owned(),
+                message: "applies to no matrix of this model: what it targets is not there, or all is left out"
+                    .to_owned(),
+            }]);
+        }
+        Ok(facts)
     }
 }
 

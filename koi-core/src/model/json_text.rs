@@ -4,6 +4,7 @@
 //! `Infinity` bare; they become text here, so that a field that matters is refused by its value and
 //! one that does not matter does no harm.
 
+use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
 use crate::violation::FieldViolation;
@@ -26,13 +27,85 @@ pub(super) fn parse_object(what: &str, text: &str) -> Result<Map<String, Value>,
             text.len()
         )));
     }
-    let value: Result<Value, _> = match serde_json::from_str(text) {
+    // Editors of one system begin files with a mark of their encoding.
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let value = match Unique::read(text) {
         Ok(value) => Ok(value),
-        Err(_) => serde_json::from_str(&quote_python_numbers(text)),
+        Err(_) => Unique::read(&quote_python_numbers(text)),
     };
     match value.map_err(|e| refuse(format!("{what} is not JSON: {e}")))? {
         Value::Object(root) => Ok(root),
         _ => Err(refuse(format!("{what} must be a JSON object"))),
+    }
+}
+
+/// A value in which no object has a key twice: readers disagree on which one counts.
+struct Unique(Value);
+
+impl Unique {
+    fn read(text: &str) -> serde_json::Result<Value> {
+        serde_json::from_str(text).map(|Self(value)| value)
+    }
+}
+
+impl<'de> Deserialize<'de> for Unique {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(UniqueVisitor).map(Self)
+    }
+}
+
+struct UniqueVisitor;
+
+impl<'de> Visitor<'de> for UniqueVisitor {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("JSON")
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
+        let mut list = Vec::new();
+        while let Some(Unique(item)) = items.next_element()? {
+            list.push(item);
+        }
+        Ok(Value::Array(list))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
+        let mut map = Map::new();
+        while let Some(key) = entries.next_key::<String>()? {
+            let Unique(value) = entries.next_value()?;
+            if map.contains_key(&key) {
+                let message = format!("the key {:?} stands twice in one object", shown(&key));
+                return Err(serde::de::Error::custom(message));
+            }
+            map.insert(key, value);
+        }
+        Ok(Value::Object(map))
     }
 }
 
@@ -83,6 +156,17 @@ mod tests {
         assert_eq!(object["b"], "NaN");
         assert_eq!(object["c"], "NaN \" Infinity");
         assert_eq!(object["d"], "-Infinity");
+    }
+
+    #[test]
+    fn a_key_that_stands_twice_is_named_and_a_mark_of_the_encoding_is_not_text() {
+        let twice = parse_object("x", r#"{"a": {"b": 1, "c": 2, "b": 3}}"#).unwrap_err();
+        assert!(twice.message.contains("\"b\" stands twice"), "{twice:?}");
+        let marked = parse_object("x", "\u{feff}{\"a\": [1, -2, 0.5, null, true]}").unwrap();
+        assert_eq!(
+            Value::Object(marked)["a"],
+            serde_json::json!([1, -2, 0.5, null, true])
+        );
     }
 
     #[test]

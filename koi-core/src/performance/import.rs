@@ -13,6 +13,7 @@ mod vllm_bench;
 
 use serde::{Deserialize, Serialize};
 
+pub(crate) use asked::requests_of_run;
 pub use asked::{AskedRow, asked_rows};
 
 use super::PerformanceRow;

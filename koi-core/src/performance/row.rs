@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::catalog::price::Date;
 use crate::violation::{FieldViolation, Violations};
 
 /// Longest identifier or name.
@@ -16,6 +17,11 @@ const MAX_TOKENS: f64 = 1e7;
 const MAX_MS: f64 = 1e8;
 /// Highest rate of generated tokens.
 const MAX_TOKENS_PER_SEC: f64 = 1e8;
+/// Most generated tokens per second of one device: a tenth of a billion parameters in FP4 at the peak
+/// of the fastest device are below it.
+const MAX_TOKENS_PER_SEC_PER_GPU: f64 = 1e6;
+/// Below this, a time in milliseconds or a rate is no measurement.
+const MIN_MEASURED: f64 = 1e-6;
 /// Highest load of any kind.
 const MAX_LOAD: f64 = 1e6;
 
@@ -180,7 +186,8 @@ pub struct PerformanceRow {
     pub tp: Option<u32>,
     /// Pipeline stages.
     pub pp: Option<u32>,
-    /// Expert-parallel width.
+    /// Expert-parallel width; 0 where experts are spread and the source does not say over how many
+    /// devices.
     pub ep: Option<u32>,
     /// Data-parallel attention or replicas.
     pub dp: Option<u32>,
@@ -226,6 +233,21 @@ impl PerformanceRow {
         problems.finish(self)
     }
 
+    /// Whether it says that it was measured later than tomorrow.
+    #[must_use]
+    pub fn is_from_the_future(&self, today: Date) -> bool {
+        let day = self.date.get(..10).and_then(|day| day.parse::<Date>().ok());
+        let year = self.date.get(..4).and_then(|y| y.parse::<i32>().ok());
+        let this_year = today.to_string().get(..4).and_then(|y| y.parse().ok());
+        day.map_or_else(
+            || {
+                year.zip(this_year)
+                    .is_some_and(|(year, now): (i32, i32)| year > now && year <= 2100)
+            },
+            |day| day.days() > today.days() + 1,
+        )
+    }
+
     fn check_names(&self, problems: &mut Violations) {
         let required = [
             ("source", &self.source),
@@ -257,6 +279,11 @@ impl PerformanceRow {
         }
         if self.date.chars().count() > MAX_NAME_CHARS {
             problems.add("date", format!("longer than {MAX_NAME_CHARS} characters"));
+        } else if !self.date.is_empty() && !is_date(&self.date) {
+            problems.add(
+                "date",
+                "must begin with a year, such as 2026-11-30; leave it out if unknown",
+            );
         }
         if self.notes.chars().count() > MAX_NOTE_CHARS {
             problems.add("notes", format!("longer than {MAX_NOTE_CHARS} characters"));
@@ -268,7 +295,7 @@ impl PerformanceRow {
             ("n_gpus", self.n_gpus),
             ("tp", self.tp),
             ("pp", self.pp),
-            ("ep", self.ep),
+            ("ep", self.ep.filter(|ep| *ep > 0)),
             ("dp", self.dp),
         ];
         for (field, width) in widths {
@@ -305,14 +332,38 @@ impl PerformanceRow {
             ("measured.tpot_p99_ms", m.tpot_p99_ms, MAX_MS),
         ];
         for (field, number, max) in numbers {
-            if number.is_some_and(|n| !(n > 0.0 && n <= max)) {
+            let min = if field.starts_with("measured") {
+                MIN_MEASURED
+            } else {
+                0.0
+            };
+            if number.is_some_and(|n| !(n > min && n <= max)) {
                 problems.add(
                     field,
-                    format!("must be a number above 0 and at most {max}; leave it out if unknown"),
+                    format!(
+                        "must be a number above {min} and at most {max}; leave it out if unknown"
+                    ),
                 );
             }
         }
+        let n_gpus = f64::from(self.n_gpus.unwrap_or(1));
+        if m.output_tokens_per_sec
+            .is_some_and(|t| t > n_gpus * MAX_TOKENS_PER_SEC_PER_GPU)
+        {
+            problems.add(
+                "measured.output_tokens_per_sec",
+                format!("no device generates more than {MAX_TOKENS_PER_SEC_PER_GPU} tokens/s"),
+            );
+        }
     }
+}
+
+/// A text that begins with a year, or a moment in seconds since 1970.
+fn is_date(text: &str) -> bool {
+    let year = text.get(..4).and_then(|y| y.parse::<u32>().ok());
+    let seconds = text.parse::<f64>().ok();
+    year.is_some_and(|y| (2000..=2100).contains(&y))
+        || seconds.is_some_and(|s| (1e9..4e9).contains(&s))
 }
 
 #[cfg(test)]

@@ -82,9 +82,8 @@ fn check_probes(checked: &Checked<'_>, findings: &mut Findings) {
     let usd: f64 = checked.probes.iter().map(|p| p.usd).sum();
     let left = ledger.usd_left(snapshot.now, params);
     // A cost that is not a number is over every limit.
-    if !checked.probes.is_empty()
-        && !(usd <= left + 1e-6 && checked.probes.iter().all(|p| p.usd >= 0.0))
-    {
+    let is_paid = usd <= left + 1e-6 && checked.probes.iter().all(|p| p.usd >= 0.0);
+    if !checked.probes.is_empty() && !is_paid {
         let detail = format!("probes cost {usd:.2} USD, {left:.2} are left for today");
         findings.add("C4-PROBE", None, detail);
     }

@@ -9,6 +9,7 @@ use crate::ids::JobId;
 use crate::plan::{ActionKind, PlanAction, PlanDraft, SwapReason};
 use crate::planner::PlanningContext;
 use crate::planner::test_world::{World, chat, context, job_id};
+use crate::slow_loop::PlannedProbe;
 use crate::store::{JobState, Rollout, RolloutKind};
 
 /// A fleet with one waiting job (1) and one that runs (2).
@@ -190,6 +191,51 @@ fn c4_swap_budget() {
                 .liveness
                 .insert(host.parse().unwrap(), Liveness::Unreachable);
         }
+    });
+}
+
+/// The swap of the running job as a probe.
+fn probe(draft: &mut PlanDraft, usd: f64) {
+    make_swap(draft);
+    draft.probes = vec![PlannedProbe {
+        job: job_id(2),
+        usd,
+        information_gain: 1.0,
+    }];
+}
+
+#[test]
+fn c4_probes() {
+    let shut = |w: &mut World| w.snapshot.state.slow.swap_budget = 0;
+    let (mut world, mut draft) = (world(), world().plan());
+    probe(&mut draft, 1.0);
+    shut(&mut world);
+    let checked = check(draft, &world.snapshot, &context()).unwrap();
+    assert_eq!(
+        checked.tally().voluntary,
+        [],
+        "a probe is outside the swap budget"
+    );
+    assert_eq!(checked.tally().probes.len(), 1);
+    corrupt("C4-PROBE", |_, d| probe(d, 1e9));
+    corrupt("C4-PROBE", |_, d| probe(d, f64::NAN));
+    corrupt("C4-PROBE", |_, d| {
+        probe(d, 1.0);
+        d.probes.push(d.probes[0].clone());
+    });
+    corrupt("C4-PROBE", |_, d| {
+        probe(d, 1.0);
+        d.probes[0].job = job_id(1);
+    });
+    corrupt("C4-PROBE", |w, d| {
+        probe(d, 1.0);
+        let last = crate::ids::TickId(w.snapshot.tick.0 - 23);
+        w.snapshot
+            .state
+            .slow
+            .probes
+            .last_tick
+            .insert(job_id(2), last);
     });
 }
 

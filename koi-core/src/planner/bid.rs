@@ -1,9 +1,11 @@
 //! What one job asks of the joint choice: its admissible options with their gains over doing
 //! nothing, or the reason why it is left alone this tick. Spec §7 (gains), §11 (C7's rule).
 
+use super::commit::{Advantage, commit};
 use super::enumerate::{Enumerated, LadderOption, enumerate};
 use super::forecast::{Forecast, JobView, NoForecast, forecast_running};
 use super::pools::{Pools, row_uses};
+use super::probing::Probing;
 use super::scoring::{Change, ResidualScope, Running, Scorer};
 use super::select::Choice;
 use super::standing::{MustMove, Standing, standing};
@@ -56,6 +58,15 @@ pub(super) struct Offer {
     pub(super) gain: f64,
     /// Whether it competes.
     pub(super) admission: Admission,
+}
+
+/// An offer as the joint choice may take it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Taken {
+    /// Position among the job's offers.
+    pub(super) offer: usize,
+    /// Outside the swap budget, within the probe allowance.
+    pub(super) is_probe: bool,
 }
 
 /// What one job asks for.
@@ -122,7 +133,7 @@ impl<'a> Bid<'a> {
 
     /// The choices of this job, doing nothing first, with the offers that they stand for.
     #[must_use]
-    pub(super) fn choices(&self) -> (Vec<Choice>, Vec<usize>) {
+    pub(super) fn choices(&self, probing: Option<&Probing>) -> (Vec<Choice>, Vec<Taken>) {
         let mut choices = vec![Choice {
             gain: 0.0,
             uses: Vec::new(),
@@ -136,8 +147,22 @@ impl<'a> Bid<'a> {
                     uses: uses(&offer.option),
                     n_swaps: u32::from(self.is_voluntary()),
                 });
-                offers.push(index);
+                offers.push(Taken {
+                    offer: index,
+                    is_probe: false,
+                });
             }
+        }
+        if let Some((probing, offer)) = probing.and_then(|p| Some((p, self.offers.get(p.offer)?))) {
+            choices.push(Choice {
+                gain: probing.gain,
+                uses: uses(&offer.option),
+                n_swaps: 0,
+            });
+            offers.push(Taken {
+                offer: probing.offer,
+                is_probe: true,
+            });
         }
         (choices, offers)
     }
@@ -162,7 +187,12 @@ impl<'a> Bid<'a> {
         })?;
         let limits = scorer.limits(view, ResidualScope::of(first));
         let terms = scorer
-            .score(view, &forecast, &limits, Change::None)
+            .score(
+                view,
+                &forecast,
+                &limits,
+                (Change::None, scorer.eig_of_keeping()),
+            )
             .map_err(|no| format!("kept: its ladder cannot be scored ({no})"))?;
         self.current = Some(Current {
             ladder: staying.clone(),
@@ -208,12 +238,17 @@ impl<'a> Bid<'a> {
 
     fn make_offers(&mut self, view: &JobView<'_>, pools: &Pools, scorer: &Scorer<'_>) {
         let params = scorer.context.params;
-        let running = self.current.as_ref().map(|current| Running {
-            usd_per_hour: current.forecast.summary.usd_per_hour,
-            n_replicas: current.ladder.n_replicas(),
-        });
+        let running = self.running();
         let change = running.as_ref().map_or(Change::Place, Change::Replace);
-        let Enumerated { options, refused } = enumerate(view, pools, scorer, change);
+        let Enumerated {
+            mut options,
+            refused,
+        } = enumerate(view, pools, scorer, change);
+        let current = self.current.as_ref();
+        let current = current.map(|c| (&c.terms.exploit.gaps, &c.forecast));
+        let advantage = Advantage::of(current, &options);
+        commit(&mut options, view, scorer, (&advantage, change));
+        options.sort_by(|a, b| b.terms.sigma.total_cmp(&a.terms.sigma));
         self.refused = refused;
         let baseline = match &self.current {
             Some(current) => Baseline::Active {
@@ -258,6 +293,35 @@ impl<'a> Bid<'a> {
                 admission,
             });
         }
+    }
+
+    /// True when an offer would not be taken but for its information gain.
+    #[must_use]
+    pub(super) fn is_decided_by_learning(&self, offer: &Offer, scorer: &Scorer<'_>) -> bool {
+        let bare = |o: &Offer| {
+            let terms = &o.option.terms;
+            let eig = terms.eig.value().unwrap_or(0.0);
+            o.gain - terms.weights.explore_weight * eig
+        };
+        let own = bare(offer);
+        if self.current.is_some() && !justifies_swap(own, scorer.context.params) {
+            return true;
+        }
+        let rivals = self
+            .offers
+            .iter()
+            .filter(|o| o.admission == Admission::Admitted);
+        let same_place = rivals.filter(|o| o.option.pool == offer.option.pool);
+        same_place.map(bare).any(|rival| rival > own)
+    }
+
+    /// What a change would replace.
+    #[must_use]
+    pub(super) fn running(&self) -> Option<Running> {
+        self.current.as_ref().map(|current| Running {
+            usd_per_hour: current.forecast.summary.usd_per_hour,
+            n_replicas: current.ladder.n_replicas(),
+        })
     }
 
     /// Why the running ladder must change, if it must.

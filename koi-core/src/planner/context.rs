@@ -3,6 +3,7 @@
 use crate::catalog::Catalog;
 use crate::causal::CausalModel;
 use crate::params::Params;
+use crate::surrogate::points::MeasuredPoints;
 
 /// Everything a plan depends on besides the snapshot. Equal contexts and snapshots give equal
 /// plans.
@@ -14,4 +15,6 @@ pub struct PlanningContext<'a> {
     pub causal: &'a CausalModel,
     /// Hyper-parameters.
     pub params: &'a Params,
+    /// Performance that others measured; the snapshot carries its digest.
+    pub points: &'a MeasuredPoints,
 }

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use super::bid::{Admission, Bid, Offer, uses};
+use super::bid::{Admission, Bid, Offer, Taken, uses};
 use super::enumerate::{LadderOption, label};
 use super::plan::Chosen;
 use super::pools::{CHAIN_SIZES, Pools};
@@ -231,7 +231,9 @@ pub(super) fn considered(
     swap_budget: u32,
 ) -> Vec<Considered> {
     let left = left_over(bids, chosen, pools);
-    let swaps = |bid: &Bid<'_>, pick: &Option<usize>| pick.is_some() && bid.is_voluntary();
+    let swaps = |bid: &Bid<'_>, pick: &Option<Taken>| {
+        pick.is_some_and(|taken| !taken.is_probe) && bid.is_voluntary()
+    };
     let n_swaps = bids
         .iter()
         .zip(&chosen.picks)
@@ -241,12 +243,12 @@ pub(super) fn considered(
     let mut lines = Vec::new();
     for (bid, pick) in bids.iter().zip(&chosen.picks) {
         lines.extend(current_line(bid));
-        let picked = pick.and_then(|p| bid.offers.get(p));
+        let picked = pick.and_then(|p| bid.offers.get(p.offer));
         let others = bid
             .offers
             .iter()
             .enumerate()
-            .filter(|(i, _)| Some(*i) != *pick);
+            .filter(|(i, _)| Some(*i) != pick.map(|p| p.offer));
         for (_, offer) in others.take(SHOWN_MAX) {
             lines.push(offer_line(
                 bid,
@@ -274,7 +276,7 @@ struct Rest<'a> {
 fn left_over(bids: &[Bid<'_>], chosen: &Chosen, pools: &Pools) -> Vec<u64> {
     let mut left = pools.capacity_rows();
     for (bid, pick) in bids.iter().zip(&chosen.picks) {
-        let Some(offer) = pick.and_then(|p| bid.offers.get(p)) else {
+        let Some(offer) = pick.and_then(|p| bid.offers.get(p.offer)) else {
             continue;
         };
         for (row, n) in uses(&offer.option) {

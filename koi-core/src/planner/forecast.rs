@@ -9,10 +9,13 @@ use crate::configuration::EngineShape;
 use crate::ids::HostId;
 use crate::job::JobClass;
 use crate::ladder::Ladder;
+use crate::model::WeightDtype;
 use crate::snapshot::Snapshot;
+use crate::surrogate::members::Members;
+use crate::surrogate::neighbours::HeardPoint;
 use crate::surrogate::{
-    Answer, Demand, Deployment, MemoryBreakdown, Prediction, cold_start_seconds, cost_per_token,
-    predict, roll_up,
+    Answer, Demand, Deployment, MemoryBreakdown, Prediction, Told, cold_start_seconds,
+    cost_per_token, predict_on, roll_up,
 };
 use crate::variables::{Outcome, OutcomeValues};
 
@@ -99,6 +102,8 @@ impl Summary {
 pub struct Forecast {
     /// By rank, at its share of the mean load.
     pub ranks: Vec<Prediction>,
+    /// By rank, what each member of the surrogate said.
+    pub members: Vec<Members>,
     /// All of them together.
     pub summary: Summary,
 }
@@ -124,27 +129,30 @@ pub fn forecast(
     let rate = view.workload.arrival_rate_rps;
     let n_total: u32 = ranks.iter().map(|r| r.n_replicas).sum();
     let even = rate / f64::from(n_total.max(1));
-    let mut predictions = Vec::with_capacity(ranks.len());
+    let mut told = Vec::with_capacity(ranks.len());
     for rank in ranks {
-        predictions.push(predict_rank(view, rank, even)?);
+        told.push(predict_at(view, rank, even)?);
     }
-    let capacity = capacity_rps(&predictions, ranks);
+    let capacity = capacity_rps(&told, ranks);
     if ranks.len() > 1 && capacity > 0.0 {
         // Endpoints are weighted by capacity, so each rank gets its share of the traffic.
-        for (prediction, rank) in predictions.iter_mut().zip(ranks) {
-            let share = prediction.capacity_rps / capacity;
-            *prediction = predict_rank(view, rank, rate * share)?;
+        for (told, rank) in told.iter_mut().zip(ranks) {
+            let share = told.prediction.capacity_rps / capacity;
+            *told = predict_at(view, rank, rate * share)?;
         }
     }
+    let predictions: Vec<Prediction> = told.iter().map(|t| t.prediction).collect();
     let weighted: Vec<(f64, &Prediction)> = predictions.iter().zip(ranks).map(weigh).collect();
     let summary = summary(view, ranks, &weighted, is_new);
     Ok(Forecast {
+        members: told.iter().map(|t| t.members).collect(),
         ranks: predictions,
         summary,
     })
 }
 
-/// Forecasts a new ladder of one rank, as [`forecast`] would. Allocates nothing but the reason why
+/// Forecasts a new ladder of one rank on any place with its device: as [`forecast`] would, before
+/// own deployments of a place have spoken ([`summarize_at`]). Allocates nothing but the reason why
 /// there is none.
 ///
 /// # Errors
@@ -152,10 +160,22 @@ pub fn forecast(
 pub fn forecast_rank(
     view: &JobView<'_>,
     rank: &RankPlan<'_>,
-) -> Result<(Prediction, Summary), NoForecast> {
+) -> Result<(Told, Summary), NoForecast> {
     let even = view.workload.arrival_rate_rps / f64::from(rank.n_replicas.max(1));
-    let prediction = predict_rank(view, rank, even)?;
-    Ok((prediction, summarize_rank(view, rank, &prediction)))
+    let told = predict_rank(view, rank, even)?;
+    Ok((told, summarize_rank(view, rank, &told.prediction)))
+}
+
+/// The summary of such a ladder at a place where own deployments have something to say.
+#[must_use]
+pub fn summarize_at(
+    view: &JobView<'_>,
+    rank: &RankPlan<'_>,
+    told: &Told,
+    own: &[HeardPoint],
+) -> Summary {
+    let told = told.with_own(own, &view.record.spec.slo);
+    summarize_rank(view, rank, &told.prediction)
 }
 
 /// The summary of a new ladder of one rank whose prediction is known.
@@ -208,11 +228,21 @@ fn replica_usd_per_hour(rank: &RankPlan<'_>) -> Option<f64> {
     rank.place.usd_per_hour.map(|usd| usd * gpus)
 }
 
-fn predict_rank(
-    view: &JobView<'_>,
-    rank: &RankPlan<'_>,
-    rate: f64,
-) -> Result<Prediction, NoForecast> {
+/// The weights' format of a rank, as served.
+fn served(view: &JobView<'_>, rank: &RankPlan<'_>) -> WeightDtype {
+    let model = &view.record.spec.model.facts;
+    model.served_dtype(rank.shape.weight_dtype)
+}
+
+/// A rank at its place, own deployments heard.
+fn predict_at(view: &JobView<'_>, rank: &RankPlan<'_>, rate: f64) -> Result<Told, NoForecast> {
+    let told = predict_rank(view, rank, rate)?;
+    let environment = &rank.place.key.environment;
+    let own = view.learned.own_in(environment, served(view, rank));
+    Ok(told.with_own(own, &view.record.spec.slo))
+}
+
+fn predict_rank(view: &JobView<'_>, rank: &RankPlan<'_>, rate: f64) -> Result<Told, NoForecast> {
     let spec = &view.record.spec;
     let deployment = Deployment {
         model: &spec.model.facts,
@@ -228,18 +258,18 @@ fn predict_rank(
         rate_rps_per_replica: rate,
         batch_concurrency: None,
     };
-    match predict(&deployment, &demand) {
-        Answer::Prediction(prediction) => Ok(prediction),
-        Answer::DoesNotFit(memory) => Err(NoForecast::DoesNotFit(memory)),
-        Answer::Unsupported(reason) => Err(NoForecast::Unsupported(reason)),
-    }
+    let ground = view.learned.on(rank.place.gpu, served(view, rank));
+    predict_on(&deployment, &demand, &ground).map_err(|refusal| match refusal {
+        Answer::DoesNotFit(memory) => NoForecast::DoesNotFit(memory),
+        Answer::Unsupported(reason) => NoForecast::Unsupported(reason),
+        Answer::Prediction(_) => NoForecast::Unsupported("no operating point".to_owned()),
+    })
 }
 
-fn capacity_rps(predictions: &[Prediction], ranks: &[RankPlan<'_>]) -> f64 {
-    predictions
-        .iter()
+fn capacity_rps(told: &[Told], ranks: &[RankPlan<'_>]) -> f64 {
+    told.iter()
         .zip(ranks)
-        .map(|(p, r)| p.capacity_rps * f64::from(r.n_replicas))
+        .map(|(t, r)| t.prediction.capacity_rps * f64::from(r.n_replicas))
         .sum()
 }
 

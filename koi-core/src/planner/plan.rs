@@ -2,12 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use super::bid::Bid;
+use super::bid::{Bid, Taken};
+use super::commit::recommit;
 use super::context::PlanningContext;
 use super::enumerate::LadderOption;
 use super::explain;
+use super::exploration::Exploration;
+use super::forecast::JobView;
 use super::pools::Pools;
-use super::scoring::{Scorer, current_beliefs};
+use super::probing::{Probing, probes};
+use super::scoring::{Change, Scorer, current_beliefs};
 use super::select::{Problem, Selection, select};
 use super::slots::{Want, assign};
 use super::standing::{MustMove, is_braked};
@@ -21,8 +25,8 @@ use crate::variables::Outcome;
 
 /// The chosen offer of every bid, and what the choice proved.
 pub(super) struct Chosen {
-    /// Index of the offer by bid; `None` leaves the job alone.
-    pub(super) picks: Vec<Option<usize>>,
+    /// The offer taken, by bid; `None` leaves the job alone.
+    pub(super) picks: Vec<Option<Taken>>,
     /// The selection behind it; absent when the problem had no answer.
     pub(super) selection: Option<Selection>,
 }
@@ -39,24 +43,31 @@ pub(super) struct Chosen {
 pub fn plan(snapshot: &Snapshot, context: &PlanningContext<'_>) -> PlanDraft {
     let pools = Pools::of(snapshot);
     let beliefs = current_beliefs(snapshot, context);
+    let exploration = Exploration::of(snapshot, context, &beliefs);
     let scorer = Scorer {
         context,
         snapshot,
         beliefs: &beliefs,
+        exploration: exploration.as_ref(),
     };
     let frozen = is_braked(snapshot).then_some("many hosts fell silent together");
     let bids: Vec<Bid<'_>> = snapshot
         .visible_jobs()
         .map(|record| Bid::of(record, snapshot, &pools, &scorer, frozen))
         .collect();
-    let mut chosen = choose(&bids, &pools, snapshot);
+    let probes = probes(&bids, snapshot, &scorer);
+    let mut chosen = choose(&bids, &pools, snapshot, &probes);
     let slots = place(&bids, &mut chosen, &pools, snapshot);
     let mut actions = Vec::with_capacity(bids.len());
+    let mut planned = Vec::new();
     for (bid, pick) in bids.iter().zip(&chosen.picks) {
-        actions.push(match pick.and_then(|p| bid.offers.get(p)) {
-            Some(offer) => {
-                let slots = slots.get(&bid.record.id).cloned().unwrap_or_default();
-                ladder_action(bid, &offer.option, slots, &scorer)
+        let slots = slots.get(&bid.record.id).cloned().unwrap_or_default();
+        actions.push(match pick {
+            Some(taken) => {
+                let probing = probes.get(&bid.record.id).filter(|_| taken.is_probe);
+                planned.extend(probing.map(|p| p.planned.clone()));
+                let offer = as_taken(bid, *taken, probing, &scorer);
+                ladder_action(bid, &offer, (slots, taken.is_probe), &scorer)
             }
             None => {
                 let rationale = explain::left_alone(bid, &pools);
@@ -70,20 +81,27 @@ pub fn plan(snapshot: &Snapshot, context: &PlanningContext<'_>) -> PlanDraft {
         considered: explain::considered(&bids, &chosen, &pools, snapshot.state.slow.swap_budget),
         bound: chosen.selection.as_ref().map(|s| s.bound),
         objective,
-        probes: Vec::new(),
+        probes: planned,
         actions,
     }
 }
 
-fn objective(bids: &[Bid<'_>], picks: &[Option<usize>]) -> f64 {
-    let gain = |(bid, pick): (&Bid<'_>, &Option<usize>)| {
-        pick.and_then(|p| bid.offers.get(p)).map_or(0.0, |o| o.gain)
+fn objective(bids: &[Bid<'_>], picks: &[Option<Taken>]) -> f64 {
+    let gain = |(bid, pick): (&Bid<'_>, &Option<Taken>)| {
+        pick.and_then(|p| bid.offers.get(p.offer))
+            .map_or(0.0, |o| o.gain)
     };
     bids.iter().zip(picks).map(gain).sum()
 }
 
-fn choose(bids: &[Bid<'_>], pools: &Pools, snapshot: &Snapshot) -> Chosen {
-    let (jobs, offers): (Vec<_>, Vec<_>) = bids.iter().map(Bid::choices).unzip();
+fn choose(
+    bids: &[Bid<'_>],
+    pools: &Pools,
+    snapshot: &Snapshot,
+    probes: &BTreeMap<JobId, Probing>,
+) -> Chosen {
+    let choices = |bid: &Bid<'_>| bid.choices(probes.get(&bid.record.id));
+    let (jobs, offers): (Vec<_>, Vec<_>) = bids.iter().map(choices).unzip();
     let problem = Problem {
         capacity: pools.capacity_rows(),
         swap_budget: snapshot.state.slow.swap_budget,
@@ -92,7 +110,7 @@ fn choose(bids: &[Bid<'_>], pools: &Pools, snapshot: &Snapshot) -> Chosen {
     match select(&problem, snapshot.seed) {
         Ok(selection) => {
             // Choice 0 is doing nothing, choice k the k-th admitted offer.
-            let offer = |(pick, offers): (&usize, &Vec<usize>)| {
+            let offer = |(pick, offers): (&usize, &Vec<Taken>)| {
                 pick.checked_sub(1).and_then(|k| offers.get(k).copied())
             };
             let picks = selection.picks.iter().zip(&offers).map(offer).collect();
@@ -121,7 +139,7 @@ fn place(
         let wants: Vec<Want> = bids
             .iter()
             .zip(&chosen.picks)
-            .filter_map(|(bid, pick)| Some(want(bid, &bid.offers.get((*pick)?)?.option)))
+            .filter_map(|(bid, pick)| Some(want(bid, &bid.offers.get((*pick)?.offer)?.option)))
             .collect();
         match assign(&wants, pools, snapshot) {
             Ok(slots) => return slots,
@@ -148,10 +166,36 @@ fn want(bid: &Bid<'_>, option: &LadderOption) -> Want {
     }
 }
 
+/// The option as it is committed: one that is taken for what it teaches commits what it tests.
+fn as_taken(
+    bid: &Bid<'_>,
+    taken: Taken,
+    probing: Option<&Probing>,
+    scorer: &Scorer<'_>,
+) -> LadderOption {
+    let offer = &bid.offers[taken.offer];
+    let mut option = offer.option.clone();
+    let rank = option.ladder.ranks.first();
+    let most_taught = || {
+        let exploration = scorer
+            .exploration
+            .filter(|_| bid.is_decided_by_learning(offer, scorer))?;
+        Some(exploration.most_taught(bid.record, rank?, None)?.mechanism)
+    };
+    let mechanism = probing.map(|p| p.mechanism.clone()).or_else(most_taught);
+    if let Some(mechanism) = mechanism {
+        let view = JobView::of(bid.record, scorer.snapshot, scorer.context);
+        let running = bid.running();
+        let change = running.as_ref().map_or(Change::Place, Change::Replace);
+        recommit(&mut option, &mechanism, &view, scorer, change);
+    }
+    option
+}
+
 fn ladder_action(
     bid: &Bid<'_>,
     option: &LadderOption,
-    slots: Vec<Slot>,
+    (slots, is_probe): (Vec<Slot>, bool),
     scorer: &Scorer<'_>,
 ) -> PlanAction {
     let kind = match bid.record.state {
@@ -160,7 +204,10 @@ fn ladder_action(
         JobState::LaunchFailed { .. } => ActionKind::Retry,
         JobState::Waiting | JobState::Finished { .. } => ActionKind::Place,
     };
-    let swap_reason = (kind == ActionKind::Swap).then(|| swap_reason(bid, &option.ladder));
+    let swap_reason = (kind == ActionKind::Swap).then(|| match is_probe {
+        true => SwapReason::Probe,
+        false => swap_reason(bid, &option.ladder),
+    });
     PlanAction {
         job: bid.record.id,
         kind,

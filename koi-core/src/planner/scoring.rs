@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::context::PlanningContext;
+use super::exploration::Exploration;
 use super::forecast::{Forecast, JobView, Summary};
 use crate::causal::{Belief, BeliefKey, applicable};
 use crate::ladder::{Ladder, Promise, Rank};
@@ -34,6 +35,8 @@ pub struct Scorer<'a> {
     pub snapshot: &'a Snapshot,
     /// Beliefs as they stand: the catalog's seeds, moved by what was learned.
     pub beliefs: &'a BTreeMap<BeliefKey, Belief>,
+    /// What ladders would teach; absent where it is not known or not asked for.
+    pub exploration: Option<&'a Exploration<'a>>,
 }
 
 /// Beliefs of a snapshot: every seed of the causal model plus what its events moved.
@@ -119,6 +122,26 @@ impl Scorer<'_> {
             .map(|(_, id)| id)
     }
 
+    /// What a rank teaches with the mechanism that it commits.
+    #[must_use]
+    pub fn eig(&self, record: &JobRecord, rank: &Rank) -> Eig {
+        let Some(exploration) = self.exploration else {
+            return Eig::NotComputed;
+        };
+        let id = rank.mechanism_id.as_deref();
+        let taught = id.and_then(|id| exploration.teaching(record, rank, id));
+        Eig::Computed(taught.map_or(0.0, |t| t.gain))
+    }
+
+    /// What keeping a ladder teaches: nothing, where that is computed at all.
+    #[must_use]
+    pub const fn eig_of_keeping(&self) -> Eig {
+        match self.exploration {
+            Some(_) => Eig::Computed(0.0),
+            None => Eig::NotComputed,
+        }
+    }
+
     /// The residuals that speak about a ladder of this scope, by limit of the job.
     #[must_use]
     pub fn residuals(&self, view: &JobView<'_>, scope: ResidualScope<'_>) -> Vec<&[f64]> {
@@ -165,7 +188,7 @@ impl Scorer<'_> {
         view: &JobView<'_>,
         summary: &Summary,
         breach_probability: f64,
-        change: Change<'_>,
+        (change, eig): (Change<'_>, Eig),
     ) -> Result<Rating, NotScored> {
         let input = TchebycheffInput {
             predicted: &summary.outcomes,
@@ -177,7 +200,6 @@ impl Scorer<'_> {
         let exploit = exploit(&input, self.context.params).ok_or(NotScored::NothingToCompare)?;
         let switch_cost = self.cost(summary, breach_probability, change)?;
         let hours_of_cost = switch_cost.map(|cost| cost.hours_of_cost);
-        let eig = Eig::NotComputed;
         Ok(Rating {
             sigma: self
                 .weights()
@@ -205,13 +227,13 @@ impl Scorer<'_> {
         view: &JobView<'_>,
         forecast: &Forecast,
         limits: &PreparedLimits,
-        change: Change<'_>,
+        (change, eig): (Change<'_>, Eig),
     ) -> Result<SigmaTerms, NotScored> {
         let risk = limits.risk(&forecast.summary.outcomes, self.context.params);
-        let rating = self.rate(view, &forecast.summary, risk.any, change)?;
+        let rating = self.rate(view, &forecast.summary, risk.any, (change, eig))?;
         Ok(sigma(
             rating.exploit,
-            Eig::NotComputed,
+            eig,
             risk,
             rating.switch_cost,
             self.weights(),
@@ -267,6 +289,7 @@ impl Scorer<'_> {
                 .map(|(rank, p)| self.bands(&p.outcomes, ResidualScope::of(rank)))
                 .collect(),
             ranks: forecast.ranks.clone(),
+            members: forecast.members.clone(),
             outcomes: forecast.summary.outcomes,
             sigma: terms.clone(),
             usd_per_hour: forecast.summary.stated_usd_per_hour,

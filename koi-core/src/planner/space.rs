@@ -6,7 +6,8 @@
 //! is decoded when it is looked at, and nothing is allocated for it. Parts of it are independent, so
 //! that whoever has threads may hand them out ([`Space::parts`]) and merge what they
 //! [found](Found::merge). What hangs on one setting alone is worked out once ([`tables`]), a
-//! prediction once for all places of one device type, which differ in price and capacity alone.
+//! prediction once for all places of one device type, which differ in price, in capacity, and in what
+//! own deployments there showed beyond it.
 //! Spec §10.1.
 
 mod axes;
@@ -28,7 +29,8 @@ use super::scoring::{Change, ResidualScope, Scorer};
 use crate::catalog::GpuType;
 use crate::configuration::{Configuration, EngineShape};
 use crate::ladder::{Ladder, Rank};
-use crate::score::PreparedLimits;
+use crate::score::{Eig, PreparedLimits};
+use crate::surrogate::neighbours::HeardPoint;
 
 pub use axes::Axes;
 use axes::{AXES, Knob, VALUES_MAX};
@@ -63,6 +65,8 @@ struct Site<'a> {
     /// Position in [`Pools`].
     pool: usize,
     place: Place<'a>,
+    /// What own deployments here showed; they move the prediction of the device type.
+    own: &'a [HeardPoint],
     /// Mechanisms that hold here whatever the settings.
     mechanisms: Mask,
     /// Chains of each size, a power of two, that the empty pool holds and that are free now.
@@ -219,9 +223,12 @@ impl<'a> Space<'a> {
             let chains = |of: &dyn Fn(u32) -> u64| {
                 CHAIN_SIZES.map(|size| u32::try_from(of(size)).unwrap_or(u32::MAX))
             };
+            let model = &self.view.record.spec.model.facts;
+            let served = model.served_dtype(base.weight_dtype);
             let site = Site {
                 pool: index,
                 place,
+                own: self.view.learned.own_in(&pool.key.environment, served),
                 mechanisms: table.mask_at(self.view, self.scorer, &pool.key),
                 when_empty: chains(&|size| u64::from(pool.chains_when_empty(size))),
                 free: chains(&|size| pool.free_pieces(size)),
@@ -344,7 +351,12 @@ impl<'a> Space<'a> {
         let limits = self.scorer.limits(self.view, ResidualScope::of(&rank));
         let terms = self
             .scorer
-            .score(self.view, &forecast, &limits, self.change)
+            .score(
+                self.view,
+                &forecast,
+                &limits,
+                (self.change, Eig::NotComputed),
+            )
             .map_err(|no| no.to_string())?;
         Ok(LadderOption {
             pool: candidate.site.pool,

@@ -23,6 +23,7 @@ use crate::plan_check::{CheckedPlan, check};
 use crate::slow_loop::SlowState;
 use crate::snapshot::Snapshot;
 use crate::store::{JobRecord, JobState, ReplicaPhase, ReplicaRecord, ReplicaRole, ServerState};
+use crate::surrogate::points::MeasuredPoints;
 use crate::time::UtcMicros;
 
 pub(crate) const LLAMA_8B: &str = include_str!("../../../configs/models/Llama-3.1-8B.json");
@@ -56,6 +57,7 @@ pub(crate) fn context() -> PlanningContext<'static> {
         catalog: Catalog::embedded(),
         causal: &CAUSAL,
         params: &PARAMS,
+        points: MeasuredPoints::none(),
     }
 }
 
@@ -159,8 +161,10 @@ impl World {
                 state,
                 liveness: BTreeMap::new(),
                 silence_s: BTreeMap::new(),
+                edge_powers: None,
                 experience: crate::experience::Experience::default(),
                 measured: BTreeMap::new(),
+                points_digest: String::new(),
             },
         }
     }

@@ -1,7 +1,7 @@
 //! Explore: the saturating sum of uncertainty that a plan would put to the test.
 //!
-//! Holds the sum; the masks need contrasts and observability and are not computed by this
-//! version, which says so by [`Eig::NotComputed`]. White paper V1, Exploration: EIG; spec §7.
+//! Holds the sum; what one rank tests is [`masks`]. While nothing says what contrasts know, a gain is
+//! [`Eig::NotComputed`], never 0. White paper V1, Exploration: EIG; spec §7.
 
 use std::collections::BTreeMap;
 
@@ -9,6 +9,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::causal::BeliefKey;
 use crate::params::Params;
+
+pub mod masks;
+
+pub use masks::{EdgeGates, EdgePower, EdgePowers};
 
 /// Expected information gain of a ladder or a plan; not computed is not zero.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
@@ -74,7 +78,8 @@ pub fn information_gain(
         };
         weight * mask * uncertainty.get(key).copied().unwrap_or(1.0)
     };
-    saturated.iter().map(term).sum()
+    // The sum of nothing is -0; people read 0.
+    saturated.iter().map(term).sum::<f64>() + 0.0
 }
 
 #[cfg(test)]

@@ -27,11 +27,24 @@ impl ServerMachine {
                 reason,
                 request,
             } => self.host_policy(now, &host, (cordoned, draining), &reason, request),
-            Command::UpdatePrices { update, request } => self.update_prices(now, &update, request),
+            Command::UpdatePrices {
+                update,
+                request,
+                remember,
+            } => self.update_prices(now, &update, (request, remember)),
+            Command::RemovePrices {
+                filter,
+                reason,
+                request,
+            } => Ok(self.remove_prices(now, filter, &reason, request)),
             Command::ProposeMechanism { record, request } => {
                 self.propose_mechanism(now, *record, request)
             }
-            Command::OpenTick { cause, seed } => Ok(self.open_tick(now, cause, seed)),
+            Command::OpenTick {
+                cause,
+                seed,
+                request,
+            } => Ok(self.open_tick(now, (cause, request), seed)),
             Command::AdvanceTick {
                 tick,
                 from,
@@ -175,7 +188,12 @@ impl ServerMachine {
 
     /// Opens the next tick. One that was left open (its server died, its task panicked, its end
     /// could not be written) is closed first: nothing can be written for it any more.
-    fn open_tick(&self, now: UtcMicros, cause: TickCause, seed: u64) -> Decision {
+    fn open_tick(
+        &self,
+        now: UtcMicros,
+        (cause, request): (TickCause, Option<RequestRecord>),
+        seed: u64,
+    ) -> Decision {
         let mut changes = Vec::new();
         if let Some(open) = self.state.tick.as_ref().filter(|t| t.closed_at.is_none()) {
             let mut closed = open.clone();
@@ -204,6 +222,10 @@ impl ServerMachine {
             prices: tick_prices(&self.state),
         };
         changes.push(Change::Tick(Box::new(record.clone())));
+        changes.extend(request.map(|request| {
+            let object = id.0.to_string();
+            Change::Request(Box::new(RequestRecord { object, ..request }))
+        }));
         let snapshot = self.snapshot(now, record, seed);
         let tx = self.tx(now, TxKind::TickOpened, changes);
         Decision {
@@ -224,8 +246,10 @@ impl ServerMachine {
             state,
             liveness: self.live.liveness(now),
             silence_s: self.live.silence_s(self.state.hosts.keys(), now),
+            edge_powers: None,
             experience: crate::experience::Experience::default(),
             measured: std::collections::BTreeMap::new(),
+            points_digest: String::new(),
         }
     }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{Learned, PlanToCommit};
-use crate::catalog::price::PriceUpdate;
+use crate::catalog::price::{PriceFilter, PriceUpdate};
 use crate::host::HostFacts;
 use crate::ids::{Generation, HostId, JobId, TickId};
 use crate::job::JobSpec;
@@ -65,6 +65,17 @@ pub enum Command {
         update: Box<PriceUpdate>,
         /// Who, and the idempotency key.
         request: RequestRecord,
+        /// The answer is kept for who asks again under the key, even when nothing changes.
+        remember: bool,
+    },
+    /// Take prices out of the feed.
+    RemovePrices {
+        /// Which.
+        filter: PriceFilter,
+        /// Why, for the audit trail.
+        reason: String,
+        /// Who, and the idempotency key.
+        request: RequestRecord,
     },
     /// Accept a proposed mechanism that passed the gate.
     ProposeMechanism {
@@ -79,6 +90,8 @@ pub enum Command {
         cause: TickCause,
         /// Seed of the tick.
         seed: u64,
+        /// Who, and the idempotency key, when somebody asked.
+        request: Option<RequestRecord>,
     },
     /// S1 to S3: moves the phase and, with it, evidence or learning.
     AdvanceTick {

@@ -2,6 +2,7 @@
 
 mod faults;
 mod host;
+mod mechanisms;
 mod prices;
 mod sim;
 mod ticks;
@@ -279,6 +280,7 @@ fn a_batch_whose_budget_is_generated_ends_and_drains() {
     let Ok(Reply::TickOpened(snapshot)) = sim.ask(Command::OpenTick {
         cause: TickCause::Operator,
         seed: 1,
+        request: None,
     }) else {
         panic!("no tick");
     };

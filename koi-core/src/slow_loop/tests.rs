@@ -233,8 +233,9 @@ fn an_older_state_can_still_be_read() {
     assert_eq!(read.tick_count, 3);
     assert!(read.ideal_points.is_empty());
     assert_eq!(
-        read.weights_of(crate::job::JobClass::Batch),
-        weights::BATCH_WEIGHTS
+        read.weights_of(crate::job::JobClass::Batch)
+            .map(f64::to_bits),
+        weights::BATCH_WEIGHTS.map(f64::to_bits)
     );
 }
 

@@ -21,6 +21,7 @@ use crate::model::ModelClass;
 use crate::params::Params;
 use crate::plan::PlanTally;
 use crate::time::UtcMicros;
+use crate::validation::meta::Calibration;
 use crate::validation::{EvidenceRow, UpdateTable};
 
 #[cfg(test)]
@@ -61,6 +62,8 @@ pub struct SlowUpdateInput<'a> {
     pub earlier_rows: &'a [EvidenceRow],
     /// What was decided about each mechanism over its life, this tick included, by id.
     pub tracks: &'a BTreeMap<String, MechanismTrack>,
+    /// How the detector is set: what it judged by guessed thresholds archives nothing.
+    pub calibration: &'a Calibration,
     /// Every belief before this tick: seed plus the sum of its events.
     pub beliefs: &'a BTreeMap<BeliefKey, Belief>,
     /// Adaptive variables before this tick.
@@ -124,7 +127,7 @@ pub fn slow_update(
     );
     SlowUpdate {
         events,
-        archived: archived(input.tracks, &beliefs, model, params),
+        archived: archived(input, &beliefs, model, params),
         beliefs,
         meta_is_due: meta::is_due(state.tick_count, params),
         record: SlowTick {
@@ -137,9 +140,9 @@ pub fn slow_update(
     }
 }
 
-/// Active mechanisms that the review archives.
+/// Active mechanisms that the review archives, by thresholds that were calibrated.
 fn archived(
-    tracks: &BTreeMap<String, MechanismTrack>,
+    input: &SlowUpdateInput<'_>,
     beliefs: &BTreeMap<BeliefKey, Belief>,
     model: &CausalModel,
     params: &Params,
@@ -149,11 +152,11 @@ fn archived(
         .filter(|m| m.status == MechanismStatus::Active);
     let falls = |id: &str| {
         let belief = beliefs.get(&BeliefKey::Mechanism(id.to_owned()));
-        let pair = belief.zip(tracks.get(id));
+        let pair = belief.zip(input.tracks.get(id));
         pair.is_some_and(|(belief, track)| review(*belief, track, params) == Review::Archive)
     };
     active
-        .filter(|m| falls(&m.id))
+        .filter(|m| falls(&m.id) && input.calibration.has_thresholds_of(m, params))
         .map(|m| m.id.clone())
         .collect()
 }

@@ -55,8 +55,8 @@ impl ServerState {
             replicas: self.replicas.clone(),
             beliefs: self.beliefs.clone(),
             slow: self.slow.clone(),
-            mechanisms: self.mechanisms.clone(),
             contrasts: self.contrasts.clone(),
+            mechanisms: self.mechanisms.clone(),
             prices: PriceBook::default(),
             priced: self.priced.clone(),
         }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::holders::Holders;
 use super::{Change, Expect, JobRecord, PlanRecord, ReplicaRecord, StoreTx};
-use crate::catalog::price::{Price, PriceBook, PriceKey};
+use crate::catalog::price::PriceBook;
 use crate::causal::{Belief, BeliefEvent, BeliefKey, CausalModel};
 use crate::host::{HostPrice, HostRecord};
 use crate::ids::{Epoch, HostId, JobId, PlanSeq, ReplicaId};
@@ -35,12 +35,12 @@ pub struct ServerState {
     pub beliefs: BTreeMap<BeliefKey, BeliefMove>,
     /// The slow loop.
     pub slow: SlowState,
-    /// Mechanisms beside the catalog's seeds, and seeds whose status changed.
-    #[serde(default)]
-    pub mechanisms: BTreeMap<String, MechanismRecord>,
     /// Deployments and the sums of their contrasts. Documents carry the sums alone.
     #[serde(serialize_with = "sums_alone", skip_deserializing)]
     pub contrasts: ContrastBook,
+    /// Mechanisms beside the catalog's seeds, and seeds whose status changed.
+    #[serde(default)]
+    pub mechanisms: BTreeMap<String, MechanismRecord>,
     /// The price feed. A snapshot leaves it out: `priced` says what follows from it.
     #[serde(default)]
     pub prices: PriceBook,
@@ -97,28 +97,6 @@ pub enum TxRefusal {
         /// Replica that wants it.
         wanted: ReplicaId,
     },
-}
-
-/// How to take one change back.
-enum Undo {
-    Job(JobId, Option<Box<JobRecord>>),
-    Host(HostId, Option<Box<HostRecord>>),
-    Replica(ReplicaId, Option<Box<ReplicaRecord>>),
-    Tick(Option<Box<TickRecord>>),
-    PlanSeq(PlanSeq),
-    Beliefs(Vec<(BeliefKey, Option<BeliefMove>)>),
-    Slow(Box<SlowState>),
-    Mechanism(String, Option<Box<MechanismRecord>>),
-    Prices(Vec<(PriceKey, Option<Price>)>),
-    Contrasts(Box<ContrastBook>),
-    Nothing,
-}
-
-fn put_back<K: Ord, V>(map: &mut BTreeMap<K, V>, key: K, before: Option<Box<V>>) {
-    match before {
-        Some(value) => drop(map.insert(key, *value)),
-        None => drop(map.remove(&key)),
-    }
 }
 
 impl ServerState {
@@ -195,21 +173,22 @@ impl ServerState {
             Change::Plan(plan) => self.put_plan(plan)?,
             Change::BeliefEvents(events) => self.add_belief_events(events),
             Change::Slow(slow) => self.slow = (**slow).clone(),
-            Change::Mechanism(record) => {
-                self.mechanisms
-                    .insert(record.id.clone(), (**record).clone());
-            }
             Change::Contrasts(update) => self.contrasts.write(update).map_err(|id| {
                 TxRefusal::Conflict(format!(
                     "deployment {} g{} r{} is not known and not described",
                     id.job, id.generation, id.rank
                 ))
             })?,
+            Change::Mechanism(record) => {
+                self.mechanisms
+                    .insert(record.id.clone(), (**record).clone());
+            }
             Change::Prices(rows) => {
                 for row in rows {
                     self.prices.put(row.key.clone(), row.price.clone());
                 }
             }
+            Change::PricesRemoved(filter) => self.prices.remove_matching(filter),
             Change::Evidence(_) | Change::SlowTick(_) | Change::Request(_) | Change::Audit(_) => {}
         }
         Ok(())
@@ -325,75 +304,6 @@ impl ServerState {
             let held: BTreeSet<JobId> = self.replicas.values().map(|r| r.job).collect();
             self.jobs
                 .retain(|id, job| !job.state.is_finished() || held.contains(id));
-        }
-    }
-
-    /// What would take a change back; asked before the change is applied.
-    fn inverse(&self, change: &Change) -> Undo {
-        match change {
-            Change::Job(job) => Undo::Job(job.id, self.jobs.get(&job.id).cloned().map(Box::new)),
-            Change::Host(host) => {
-                let id = host.facts.host.clone();
-                Undo::Host(id.clone(), self.hosts.get(&id).cloned().map(Box::new))
-            }
-            Change::Replica(r) => self.inverse_replica(&r.id),
-            Change::ReplicaReleased(id) => self.inverse_replica(id),
-            Change::Tick(_) => Undo::Tick(self.tick.clone().map(Box::new)),
-            Change::Plan(_) => Undo::PlanSeq(self.plan_seq),
-            Change::BeliefEvents(events) => Undo::Beliefs(
-                events
-                    .iter()
-                    .flat_map(|e| &e.changes)
-                    .map(|c| (c.key.clone(), self.beliefs.get(&c.key).copied()))
-                    .collect(),
-            ),
-            Change::Slow(_) => Undo::Slow(Box::new(self.slow.clone())),
-            Change::Mechanism(record) => {
-                let before = self.mechanisms.get(&record.id).cloned().map(Box::new);
-                Undo::Mechanism(record.id.clone(), before)
-            }
-            Change::Contrasts(_) => Undo::Contrasts(Box::new(self.contrasts.clone())),
-            Change::Prices(rows) => Undo::Prices(
-                rows.iter()
-                    .map(|r| (r.key.clone(), self.prices.price(&r.key).cloned()))
-                    .collect(),
-            ),
-            Change::Evidence(_) | Change::SlowTick(_) | Change::Request(_) | Change::Audit(_) => {
-                Undo::Nothing
-            }
-        }
-    }
-
-    fn inverse_replica(&self, id: &ReplicaId) -> Undo {
-        Undo::Replica(id.clone(), self.replicas.get(id).cloned().map(Box::new))
-    }
-
-    fn take_back(&mut self, undo: Vec<Undo>) {
-        for step in undo.into_iter().rev() {
-            match step {
-                Undo::Job(id, before) => put_back(&mut self.jobs, id, before),
-                Undo::Host(id, before) => put_back(&mut self.hosts, id, before),
-                Undo::Replica(id, before) => put_back(&mut self.replicas, id, before),
-                Undo::Tick(before) => self.tick = before.map(|t| *t),
-                Undo::PlanSeq(before) => self.plan_seq = before,
-                Undo::Beliefs(before) => {
-                    for (key, sum) in before {
-                        put_back(&mut self.beliefs, key, sum.map(Box::new));
-                    }
-                }
-                Undo::Slow(before) => self.slow = *before,
-                Undo::Mechanism(id, before) => put_back(&mut self.mechanisms, id, before),
-                Undo::Contrasts(before) => self.contrasts = *before,
-                Undo::Prices(before) => {
-                    for (key, price) in before {
-                        match price {
-                            Some(price) => drop(self.prices.put(key, price)),
-                            None => drop(self.prices.remove(&key)),
-                        }
-                    }
-                }
-                Undo::Nothing => {}
-            }
         }
     }
 

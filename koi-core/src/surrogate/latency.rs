@@ -11,6 +11,8 @@ use super::queueing::Wait;
 
 /// Spread of iteration times that no term above explains; seen on every measured engine.
 const ITERATION_JITTER: f64 = 0.04;
+/// Share of a step that generation keeps however many prompts arrive, for the growth of delays.
+const LEAST_LEFT: f64 = 0.1;
 
 /// A log-normal over milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -46,6 +48,14 @@ impl Spread {
         }
         let z = (ms.ln() - self.mu) / self.sigma;
         0.5 * (1.0 + erf(z * std::f64::consts::FRAC_1_SQRT_2))
+    }
+
+    /// 99th percentile in milliseconds, as a client that keeps every value sees it.
+    #[must_use]
+    pub fn p99_ms(&self) -> f64 {
+        /// z of the 99th percentile.
+        const Z99: f64 = 2.326_347_874_040_840_8;
+        (self.mu + Z99 * self.sigma).exp()
     }
 
     /// Mean in milliseconds.
@@ -112,11 +122,11 @@ fn tpot(
 ) -> Spread {
     let gain = machine.guessing_at(point.live).gain;
     let mean = point.iteration_seconds / gain;
-    let (share, gap) = (
-        point.chunk_fraction,
-        point.chunk_seconds - point.decode_seconds,
-    );
-    let chunks = share * (1.0 - share) * gap * gap / (traffic.output - 1.0).max(1.0) / gain;
+    let chunks = if arrival_cv2 > 0.0 {
+        arriving_prompts(traffic, point, arrival_cv2) / gain
+    } else {
+        following_prompts(traffic, point) / gain
+    };
     let larger = machine.at_live(traffic, point.live * 1.1);
     let more = larger.iteration_seconds * pace / gain;
     let slope = (more - mean).max(0.0) / (0.1 * point.live).max(f64::MIN_POSITIVE);
@@ -124,4 +134,44 @@ fn tpot(
     let load = slope * slope * point.live * arrival_cv2;
     let variance = chunks + load + (ITERATION_JITTER * mean).powi(2);
     Spread::from_moments(mean * 1e3, variance * 1e6)
+}
+
+/// Variance that the prompts of other requests add to a request's mean time per token, in seconds
+/// squared, where each finished request is followed by the next.
+fn following_prompts(traffic: &Traffic, point: &Point) -> f64 {
+    let gap = point.chunk_seconds - point.decode_seconds;
+    let share = point.chunk_fraction;
+    share * (1.0 - share) * gap * gap / (traffic.output - 1.0).max(1.0)
+}
+
+/// The same where requests arrive by themselves. While a request generates, prompts arrive, and
+/// each stretches the time in which more arrive: a delay cycle of one server, begun by the answer's
+/// own steps. Arrivals that vary more than independent ones come in groups: what comes with a
+/// request is computed during its first steps. Short answers average over few steps, so a prompt
+/// weighs the more on them. Not the mean, which is the operating point's.
+///
+/// # Formula
+/// (n·s²·(cₐ² + cₚ²)·E\[1/(N − 1)\] + (m·s²·(1 + cₚ²) + 2m²·s²)·E\[1/(N − 1)²\])/(1 − ρ)²; n prompts
+/// of s seconds in a step of which they take the share ρ; cₐ², cₚ² the squared variation of arrivals
+/// and prompts; m = (cₐ² − 1)/2 others behind a request in a group of geometric size; E\[1/Nᵏ\] =
+/// (1 + c²)^(k(k+1)/2)/E\[N\]ᵏ of a log-normal answer
+///
+/// # Source
+/// L. Kleinrock, Queueing Systems I, the delay cycle of M/G/1 and bulk arrivals
+fn arriving_prompts(traffic: &Traffic, point: &Point, arrival_cv2: f64) -> f64 {
+    let delay = (point.iteration_seconds - point.decode_seconds).max(0.0);
+    let prompts = point.rate_rps * point.iteration_seconds;
+    if prompts <= 0.0 {
+        return 0.0;
+    }
+    let left = (1.0 - delay / point.iteration_seconds).max(LEAST_LEFT);
+    let steps = (traffic.output - 1.0).max(1.0);
+    let wider = 1.0 + traffic.output_cv2;
+    let (of_one, of_two) = (wider / steps, wider.powi(3) / (steps * steps));
+    let prompt = delay / prompts;
+    let later = prompts * (arrival_cv2 + traffic.prompt_cv2);
+    let others = (arrival_cv2 - 1.0).max(0.0) / 2.0;
+    let together = others * (1.0 + traffic.prompt_cv2) + 2.0 * others * others;
+    let in_steps = later * of_one.min(1.0) + together * of_two.min(1.0);
+    prompt * prompt * in_steps / (left * left)
 }

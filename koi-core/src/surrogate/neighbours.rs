@@ -5,14 +5,17 @@
 //! coverage is nil and the member is silent. Points come from the caller (a performance database);
 //! this file keeps none. Spec §4, member 2.
 
-use super::situation::{COUNT, Situation};
+use serde::{Deserialize, Serialize};
+
+use super::engine_generation::EngineGeneration;
+use super::situation::Situation;
 
 /// Distance at which a point counts e^(−½); in units of the features (logarithms, shares).
 const BANDWIDTH: f64 = 0.35;
 /// Weight of believing that there is nothing to correct.
 const PRIOR_WEIGHT: f64 = 0.5;
 /// How much each feature matters for distance; features not listed do not move within a scope.
-const SCALES: [(usize, f64); 9] = [
+const SCALES: [(usize, f64); DIMENSIONS] = [
     (0, 0.25),  // log_live
     (1, 0.25),  // log_concurrency
     (2, 0.20),  // log_prompt
@@ -23,9 +26,81 @@ const SCALES: [(usize, f64); 9] = [
     (26, 1.00), // is_open
     (27, 1.00), // is_backlogged
 ];
-/// Where the engine indicators begin; another engine is far away.
+/// How many features count.
+const DIMENSIONS: usize = 9;
+/// Where the engine indicators begin; another engine is far away: two indicators differ.
 const FIRST_ENGINE: usize = 28;
 const ENGINE_SCALE: f64 = 1.5;
+/// Squared distance over 2h² beyond which a point is not heard: e^(−20).
+const SILENT: f64 = 20.0;
+
+/// Where a situation lies within its scope: the features that distance counts, scaled.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Spot {
+    at: [f64; DIMENSIONS],
+    engine: EngineGeneration,
+}
+
+impl Spot {
+    /// The spot of a situation.
+    #[must_use]
+    pub fn of(situation: &Situation) -> Self {
+        let scaled = |(i, scale): (usize, f64)| situation.get(i).map_or(0.0, |x| x * scale);
+        let engines = situation.get(FIRST_ENGINE..).unwrap_or_default();
+        let engine = engines.iter().position(|x| *x > 0.5);
+        Self {
+            at: SCALES.map(scaled),
+            engine: engine
+                .and_then(|i| EngineGeneration::ALL.get(i).copied())
+                .unwrap_or_default(),
+        }
+    }
+
+    /// The same deployment with so many live requests of such lengths; what is absent stays.
+    #[must_use]
+    pub fn moved(mut self, live: Option<f64>, prompt: Option<f64>, output: Option<f64>) -> Self {
+        let values = [live, live, prompt, output];
+        for ((slot, (_, scale)), value) in self.at.iter_mut().zip(SCALES).zip(values) {
+            if let Some(value) = value.filter(|x| x.is_finite() && *x > 0.0) {
+                *slot = scale * value.ln();
+            }
+        }
+        self
+    }
+
+    /// Whether requests arrive by themselves.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        let [.., is_open, _] = self.at;
+        is_open > 0.5
+    }
+
+    /// The cell of one bandwidth's width that the spot lies in: points of one cell say the same.
+    #[must_use]
+    pub fn cell(&self) -> ([i32; DIMENSIONS], EngineGeneration) {
+        (self.at.map(|x| (x / BANDWIDTH).round() as i32), self.engine)
+    }
+
+    /// How near another spot is.
+    ///
+    /// # Formula
+    /// exp(−d² / 2h²)
+    #[must_use]
+    pub fn nearness(&self, other: &Self) -> f64 {
+        let mut distance = 0.0;
+        for (a, b) in self.at.iter().zip(&other.at) {
+            distance += (a - b) * (a - b);
+        }
+        if self.engine != other.engine {
+            distance += 2.0 * ENGINE_SCALE * ENGINE_SCALE;
+        }
+        let exponent = distance / (2.0 * BANDWIDTH * BANDWIDTH);
+        if exponent > SILENT {
+            return 0.0;
+        }
+        (-exponent).exp()
+    }
+}
 
 /// A measured point of the question's scope.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -39,12 +114,48 @@ pub struct Neighbour<'a> {
 }
 
 /// What the neighbours say.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct NeighbourVoice {
     /// Correction in log space, shrunk while little is near.
     pub correction: f64,
     /// 0 with nothing near, towards 1 with much.
     pub coverage: f64,
+}
+
+/// Σ of weights and of weighted errors.
+#[derive(Debug, Clone, Copy, Default)]
+struct Sum {
+    weights: f64,
+    errors: f64,
+    nearest: f64,
+}
+
+impl Sum {
+    fn add(&mut self, (nearness, trust): (f64, f64), log_error: Option<f64>) {
+        let weight = nearness * trust;
+        if let Some(error) = log_error.filter(|e| e.is_finite() && weight > 0.0) {
+            self.weights += weight;
+            self.errors += weight * error;
+            self.nearest = f64::max(self.nearest, nearness);
+        }
+    }
+
+    fn voice(self) -> NeighbourVoice {
+        let all = PRIOR_WEIGHT + self.weights;
+        NeighbourVoice {
+            correction: self.errors / all,
+            coverage: self.weights / all,
+        }
+    }
+
+    /// The same, at most as loud as the nearest point is near.
+    fn quiet_voice(self) -> NeighbourVoice {
+        let voice = self.voice();
+        NeighbourVoice {
+            correction: voice.correction * self.nearest,
+            coverage: voice.coverage * self.nearest,
+        }
+    }
 }
 
 /// The distance-weighted mean of the neighbours' errors.
@@ -56,33 +167,64 @@ pub fn consult<'a>(
     question: &Situation,
     scope: impl Iterator<Item = Neighbour<'a>>,
 ) -> NeighbourVoice {
-    let (mut weights, mut sum) = (0.0, 0.0);
+    let here = Spot::of(question);
+    let mut sum = Sum::default();
     for point in scope {
-        let distance = squared_distance(question, point.situation);
-        let weight = point.weight * (-distance / (2.0 * BANDWIDTH * BANDWIDTH)).exp();
-        if weight.is_finite() && point.log_error.is_finite() {
-            weights += weight;
-            sum += weight * point.log_error;
-        }
+        let nearness = here.nearness(&Spot::of(point.situation));
+        sum.add((nearness, point.weight), Some(point.log_error));
     }
-    NeighbourVoice {
-        correction: sum / (PRIOR_WEIGHT + weights),
-        coverage: weights / (PRIOR_WEIGHT + weights),
-    }
+    sum.voice()
 }
 
-fn squared_distance(a: &Situation, b: &Situation) -> f64 {
-    let gap = |i: usize, scale: f64| {
-        let difference = a.get(i).zip(b.get(i)).map_or(0.0, |(a, b)| a - b);
-        (difference * scale).powi(2)
-    };
-    let shapes: f64 = SCALES.iter().map(|(i, scale)| gap(*i, *scale)).sum();
-    let engines: f64 = (FIRST_ENGINE..COUNT).map(|i| gap(i, ENGINE_SCALE)).sum();
-    shapes + engines
+/// A point as it is kept: by quantity, what was missed there; absent where nothing was measured.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct HeardPoint {
+    /// Where.
+    pub spot: Spot,
+    /// ln(measured / what the other members say), by [`super::residual::Quantity::index`].
+    pub log_errors: [Option<f64>; 3],
+    /// How much the point is trusted, at least 0.
+    pub weight: f64,
+}
+
+fn sums<'a>(question: &Spot, points: impl Iterator<Item = &'a HeardPoint>) -> [Sum; 3] {
+    let mut sums = [Sum::default(); 3];
+    for point in points {
+        let nearness = question.nearness(&point.spot);
+        if nearness > 0.0 {
+            for (sum, error) in sums.iter_mut().zip(point.log_errors) {
+                sum.add((nearness, point.weight), error);
+            }
+        }
+    }
+    sums
+}
+
+/// [`consult`] for every quantity at once.
+#[must_use]
+pub fn listen<'a>(
+    question: &Spot,
+    points: impl Iterator<Item = &'a HeardPoint>,
+) -> [NeighbourVoice; 3] {
+    sums(question, points).map(Sum::voice)
+}
+
+/// What many rows of one deployment say: however many there are, they speak of other settings and
+/// loads only as far as those are near.
+///
+/// # Formula
+/// maxᵢ exp(−dᵢ² / 2h²) times the correction and coverage of [`consult`]
+#[must_use]
+pub fn listen_to_own<'a>(
+    question: &Spot,
+    points: impl Iterator<Item = &'a HeardPoint>,
+) -> [NeighbourVoice; 3] {
+    sums(question, points).map(Sum::quiet_voice)
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::situation::COUNT;
     use super::*;
 
     fn voice(distance: f64, log_error: f64) -> NeighbourVoice {

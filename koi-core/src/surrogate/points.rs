@@ -4,66 +4,102 @@
 //! so that asking is a walk over one scope. Built from rows that somebody measured; which rows, and
 //! where they are stored, is the caller's business. Spec §4, member 2.
 
+mod rows;
+#[cfg(test)]
+mod tests;
+
+pub use rows::PlannedPoints;
+
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 
 use super::EngineProfile;
 use super::measured_row::{LoadKind, MeasuredRow, Question, RowAnswer, RowPrediction};
-use super::neighbours::{Neighbour, NeighbourVoice, consult};
+use super::neighbours::{HeardPoint, NeighbourVoice, Spot, listen};
 use super::residual::Quantity;
 use super::situation::{Situation, is_open};
 use super::stack::{Calibration, StackPrediction, Stacked};
 use crate::catalog::GpuType;
 use crate::model::{ModelFacts, WeightDtype};
+use crate::performance::import::requests_of_run;
 use crate::performance::{Measured, PerformanceRow, Statistic, Timing};
 
 /// Most points that are kept; a question reads those of its scope only.
 pub const MAX_POINTS: usize = 50_000;
+/// Points of one scope that a planner listens to.
+pub const MAX_PLANNED_POINTS: usize = 48;
+
+/// The matrices of a model, by whatever name it goes: layers, width, query and cache heads, MLP
+/// width, vocabulary, parameters.
+pub type Matrices = [u64; 7];
+
+/// The matrices of a model.
+#[must_use]
+pub fn matrices(m: &ModelFacts) -> Matrices {
+    let whole = [
+        m.layers,
+        m.hidden,
+        m.heads,
+        m.kv_heads,
+        m.intermediate,
+        m.vocab,
+    ];
+    let [layers, hidden, heads, kv_heads, intermediate, vocab] = whole.map(u64::from);
+    [
+        layers,
+        hidden,
+        heads,
+        kv_heads,
+        intermediate,
+        vocab,
+        m.params_total,
+    ]
+}
+
+/// Over the arithmetic ceiling of a device.
+const CEILING_MARGIN: f64 = 1.5;
 
 /// What must be equal for a point to count.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 struct Scope {
-    /// Layers, width, query and cache heads, MLP width, vocabulary, parameters: the matrices, by
-    /// whatever name the model goes.
-    matrices: [u64; 7],
+    matrices: Matrices,
     gpu: String,
     weights: WeightDtype,
 }
 
 impl Scope {
     fn of(question: &Question, gpu: &GpuType) -> Self {
-        let m: &ModelFacts = &question.model;
-        let whole = [m.layers, m.hidden, m.heads, m.kv_heads, m.intermediate].map(u64::from);
-        let [layers, hidden, heads, kv_heads, intermediate] = whole;
-        let vocab = u64::from(m.vocab);
+        let model = &question.model;
         Self {
-            matrices: [
-                layers,
-                hidden,
-                heads,
-                kv_heads,
-                intermediate,
-                vocab,
-                m.params_total,
-            ],
+            matrices: matrices(model),
             gpu: gpu.id.clone(),
-            weights: m.served_dtype(question.shape.weight_dtype),
+            weights: model.served_dtype(question.shape.weight_dtype),
         }
     }
 }
 
-/// A measured point.
+/// A measured point and where it comes from.
 #[derive(Debug, Clone, PartialEq)]
-struct Point {
+struct Origin {
     row_id: String,
-    situation: Situation,
-    /// ln(measured / what the other members say), by quantity; absent where nothing was measured.
-    log_errors: [Option<f64>; 3],
+    /// As published; later ones sort later.
+    date: String,
+}
+
+/// The points of a scope, with their origins in the same order.
+#[derive(Debug, Clone, PartialEq, Default)]
+struct Points {
+    origins: Vec<Origin>,
+    heard: Vec<HeardPoint>,
 }
 
 /// Measured points, ready to be asked.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct MeasuredPoints {
-    scopes: BTreeMap<Scope, Vec<Point>>,
+    scopes: BTreeMap<Scope, Points>,
     n_points: usize,
 }
 
@@ -76,6 +112,20 @@ impl MeasuredPoints {
     pub fn add(
         &mut self,
         row_id: &str,
+        asked: (&Question, &GpuType),
+        measured: &Measured,
+        calibration: &Calibration<'_>,
+    ) -> Result<(), String> {
+        let origin = Origin {
+            row_id: row_id.to_owned(),
+            date: String::new(),
+        };
+        self.add_of(origin, asked, measured, calibration)
+    }
+
+    fn add_of(
+        &mut self,
+        origin: Origin,
         (question, gpu): (&Question, &GpuType),
         measured: &Measured,
         calibration: &Calibration<'_>,
@@ -91,18 +141,60 @@ impl MeasuredPoints {
         let others = calibration.stack(&predicted, &gpu.id, question.generation, |_| {
             NeighbourVoice::default()
         });
+        absurd(measured, (question, gpu), &others).map_or(Ok(()), Err)?;
         let log_errors = log_errors(&others, &predicted, measured);
         if log_errors.iter().all(Option::is_none) {
             return Err("nothing that the members predict was measured".to_owned());
         }
         let points = self.scopes.entry(Scope::of(question, gpu)).or_default();
-        points.push(Point {
-            row_id: row_id.to_owned(),
-            situation: predicted.situation,
+        points.origins.push(origin);
+        points.heard.push(HeardPoint {
+            spot: Spot::of(&predicted.situation),
             log_errors,
+            weight: 1.0,
         });
         self.n_points += 1;
         Ok(())
+    }
+
+    /// No points at all.
+    #[must_use]
+    pub fn none() -> &'static Self {
+        static NONE: LazyLock<MeasuredPoints> = LazyLock::new(MeasuredPoints::default);
+        &NONE
+    }
+
+    /// The points of a model on a device in a weight format, for a planner.
+    #[must_use]
+    pub fn of_scope(
+        &self,
+        matrices: Matrices,
+        gpu: &GpuType,
+        weights: WeightDtype,
+    ) -> &[HeardPoint] {
+        let scope = Scope {
+            matrices,
+            gpu: gpu.id.clone(),
+            weights,
+        };
+        self.scopes.get(&scope).map_or(&[], |points| &points.heard)
+    }
+
+    /// Equal for equal points: 16 hex digits, empty without any.
+    #[must_use]
+    pub fn digest(&self) -> String {
+        if self.is_empty() {
+            return String::new();
+        }
+        let mut hash = Sha256::new();
+        for (scope, points) in &self.scopes {
+            // Floats are written so that they read back the same.
+            if let Ok(text) = serde_json::to_vec(&(scope, &points.heard)) {
+                hash.update(&text);
+            }
+        }
+        let bytes = hash.finalize();
+        bytes.iter().take(8).map(|b| format!("{b:02x}")).collect()
     }
 
     /// How many points there are.
@@ -130,19 +222,58 @@ impl MeasuredPoints {
         let Some(points) = self.scopes.get(&Scope::of(question, gpu)) else {
             return NeighbourVoice::default();
         };
-        let near = points
-            .iter()
-            .filter(|p| left_out.is_none_or(|id| p.row_id != id))
-            .filter_map(|p| {
-                let log_error = p.log_errors.get(quantity.index()).copied().flatten()?;
-                Some(Neighbour {
-                    situation: &p.situation,
-                    log_error,
-                    weight: 1.0,
-                })
-            });
-        consult(situation, near)
+        let pairs = points.origins.iter().zip(&points.heard);
+        let near = pairs
+            .filter(|(origin, _)| left_out.is_none_or(|id| origin.row_id != id))
+            .map(|(_, point)| point);
+        let voices = listen(&Spot::of(situation), near);
+        voices.get(quantity.index()).copied().unwrap_or_default()
     }
+}
+
+/// Why no deployment can have measured this; `None` for what may be true.
+///
+/// # Formula
+/// A device generates at most peak FLOP/s ÷ (2 · active parameters) tokens per second, whatever its
+/// batch; [`CEILING_MARGIN`] is for what peaks and counts leave out. On either side, a factor over
+/// what the other members say that only an error of units or of a hand explains.
+fn absurd(
+    measured: &Measured,
+    (question, gpu): (&Question, &GpuType),
+    others: &StackPrediction,
+) -> Option<String> {
+    let model = &question.model;
+    let shape = &question.shape;
+    let n_gpus = f64::from(shape.tp) * f64::from(shape.pp) * f64::from(question.n_replicas);
+    let peaks = &gpu.peak_flops;
+    let fastest = [peaks.fp16, peaks.fp8, peaks.int8, peaks.fp4];
+    let peak = fastest.into_iter().flatten().fold(peaks.bf16, f64::max);
+    let ceiling = CEILING_MARGIN * n_gpus * peak / (2.0 * model.params_active as f64);
+    if let Some(tokens) = measured.output_tokens_per_sec.filter(|t| *t > ceiling) {
+        return Some(format!(
+            "{tokens:.4e} tokens/s are more than {n_gpus} devices can compute ({ceiling:.3e})"
+        ));
+    }
+    let sides = [
+        (
+            "tokens/s",
+            measured.output_tokens_per_sec,
+            others.out_tok_s_system,
+            1e3,
+        ),
+        ("ms TPOT", mean(measured.tpot), others.tpot_mean_ms, 1e3),
+        // A queue can be long.
+        ("ms TTFT", mean(measured.ttft), others.ttft_mean_ms, 1e5),
+    ];
+    sides
+        .into_iter()
+        .find_map(|(unit, measured, said, factor)| {
+            let (measured, said) = (measured?, said?.mixed.value);
+            let ratio = measured / said;
+            let is_near = ratio <= factor && ratio >= 1.0 / factor;
+            (said > 0.0 && !is_near)
+                .then(|| format!("{measured:.4e} {unit} are absurd where {said:.4e} are expected"))
+        })
 }
 
 fn log_errors(
@@ -197,120 +328,7 @@ impl From<&PerformanceRow> for MeasuredRow {
             load: load.and_then(|l| l.value),
             load_kind: load.and_then(|l| LoadKind::from_name(l.kind.name())),
             is_disaggregated: row.disaggregated,
-            n_requests: None,
+            n_requests: requests_of_run(&row.notes),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::catalog::Catalog;
-    use crate::model::KnownModel;
-
-    fn question(concurrency: f64, gpu: &GpuType) -> Question {
-        let row = MeasuredRow {
-            model: "llama-3.1-8b".to_owned(),
-            gpu_type: gpu.id.clone(),
-            num_gpus: Some(1),
-            tp: Some(1),
-            pp: Some(1),
-            engine: "vllm".to_owned(),
-            isl: Some(1000.0),
-            osl: Some(200.0),
-            load: Some(concurrency),
-            load_kind: Some(LoadKind::Concurrency),
-            ..MeasuredRow::default()
-        };
-        let facts = KnownModel::find("llama-3.1-8b").unwrap().facts().unwrap();
-        Question::of(&row, &facts, gpu).unwrap()
-    }
-
-    fn stack(question: &Question, gpu: &GpuType, points: &MeasuredPoints) -> StackPrediction {
-        let profile = EngineProfile::embedded(question.generation);
-        let RowAnswer::Prediction(row) = question.ask(gpu, profile) else {
-            panic!("it runs");
-        };
-        let ask = (question, gpu);
-        Calibration::embedded().stack(&row, &gpu.id, question.generation, |q| {
-            points.voice(ask, &row.situation, q, None)
-        })
-    }
-
-    fn tpot(ms: f64) -> Measured {
-        Measured {
-            tpot: Some(Timing {
-                ms,
-                statistic: Statistic::Mean,
-            }),
-            ..Measured::default()
-        }
-    }
-
-    #[test]
-    fn a_point_draws_its_neighbourhood_and_nothing_else() {
-        let catalog = Catalog::embedded();
-        let (gpu, other) = (
-            catalog.gpu_type("H100").unwrap(),
-            catalog.gpu_type("L40S").unwrap(),
-        );
-        let none = MeasuredPoints::default();
-        let q = question(16.0, gpu);
-        let before = stack(&q, gpu, &none).tpot_mean_ms.unwrap();
-        let mut points = MeasuredPoints::default();
-        let measured = tpot(before.mixed.value * 1.5);
-        let calibration = Calibration::embedded();
-        points.add("a", (&q, gpu), &measured, &calibration).unwrap();
-        let after = stack(&q, gpu, &points);
-        let here = after.tpot_mean_ms.unwrap();
-        assert!(here.mixed.coverage > 0.5);
-        let ratio = here.mixed.value / before.mixed.value;
-        assert!(
-            ratio > 1.1 && ratio < 1.5,
-            "shrunk towards what was known: {ratio}"
-        );
-        // Nothing was measured of the first token, on another device, or far away.
-        assert_eq!(after.ttft_mean_ms, stack(&q, gpu, &none).ttft_mean_ms);
-        let elsewhere = question(16.0, other);
-        assert_eq!(
-            stack(&elsewhere, other, &points),
-            stack(&elsewhere, other, &none)
-        );
-        let far = question(512.0, gpu);
-        let far = stack(&far, gpu, &points).tpot_mean_ms.unwrap();
-        assert!(far.mixed.coverage < here.mixed.coverage / 2.0);
-    }
-
-    #[test]
-    fn a_row_does_not_speak_for_itself() {
-        let gpu = Catalog::embedded().gpu_type("H100").unwrap();
-        let q = question(16.0, gpu);
-        let mut points = MeasuredPoints::default();
-        let calibration = Calibration::embedded();
-        points
-            .add("a", (&q, gpu), &tpot(50.0), &calibration)
-            .unwrap();
-        let profile = EngineProfile::embedded(q.generation);
-        let RowAnswer::Prediction(row) = q.ask(gpu, profile) else {
-            panic!("it runs");
-        };
-        let voice = |id| points.voice((&q, gpu), &row.situation, Quantity::Tpot, id);
-        assert!(voice(None).coverage > 0.5);
-        assert_eq!(voice(Some("a")), NeighbourVoice::default());
-        assert!(voice(Some("b")).coverage > 0.5);
-    }
-
-    #[test]
-    fn what_teaches_nothing_is_refused() {
-        let gpu = Catalog::embedded().gpu_type("H100").unwrap();
-        let q = question(16.0, gpu);
-        let mut points = MeasuredPoints::default();
-        let calibration = Calibration::embedded();
-        let mut median = tpot(50.0);
-        median.tpot.as_mut().unwrap().statistic = Statistic::P50;
-        for measured in [Measured::default(), median, tpot(f64::NAN)] {
-            assert!(points.add("a", (&q, gpu), &measured, &calibration).is_err());
-        }
-        assert!(points.is_empty());
     }
 }

@@ -100,7 +100,8 @@ pub(super) fn wait(
 ///
 /// # Formula
 /// (k − 1)/2 iterations between admissions every k steps; of a delay d·s after the last of arrivals
-/// at rate λ, d·s − (1 − e^(−λ·d·s))/λ; a round of n steps stretches the rest of one n times
+/// at rate λ, d·s − (1 − e^(−λ·d·s))/λ; in a round of n steps the rest of n − 1 more, mean and
+/// spread of the whole rest growing n and n² times
 fn held_back(machine: &Machine<'_>, point: &Point, wait: Wait) -> Wait {
     let effects = &machine.deployment.shape.effects;
     let between = effects.get(Term::AdmissionSteps) - 1.0;
@@ -112,10 +113,13 @@ fn held_back(machine: &Machine<'_>, point: &Point, wait: Wait) -> Wait {
         0.0
     };
     let rounds = effects.get(Term::RoundSteps);
-    let spread = (2.0 * admission).powi(2) / 12.0 + echo * echo;
+    // Requests that no step looks at wait in the queue; the last step's rest is the prompt's own.
+    let round = wait.residual_seconds * (rounds - 1.0);
+    let spread = (2.0 * admission).powi(2) / 12.0
+        + echo * echo
+        + residual_variance(wait.residual_seconds) * (rounds * rounds - 1.0);
     Wait {
-        queue_seconds: wait.queue_seconds + admission + echo,
-        residual_seconds: wait.residual_seconds * rounds,
+        queue_seconds: wait.queue_seconds + admission + echo + round,
         variance: wait.variance + spread,
         ..wait
     }

@@ -1,7 +1,7 @@
 //! The whole stack on one row: members, mixture, coverage and intervals.
 //!
 //! The calibrated tables come in as a value, so that cross-validation can pass those of a fold.
-//! Not the planner's path: that is [`super::predict`], the analytic member. Spec §4.
+//! The planner asks the same members through [`super::predict_on`]. Spec §4.
 
 use serde::{Deserialize, Serialize};
 

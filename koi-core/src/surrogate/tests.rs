@@ -1,5 +1,6 @@
 //! Physics of the analytic member: limits, monotonicity, hand-computed numbers, mixtures.
 
+mod honesty;
 mod knobs;
 mod mechanisms;
 mod outcomes;

@@ -4,6 +4,7 @@ mod seen;
 
 use std::collections::BTreeMap;
 
+use super::frozen;
 use super::observatory::{Observatory, RankKey, find_rank};
 use crate::catalog::Catalog;
 use crate::causal::{CausalModel, FeatureValues, applicable};
@@ -12,13 +13,13 @@ use crate::ladder::{CommittedLadder, Rank};
 use crate::params::{LearningContrast, Params};
 use crate::snapshot::Snapshot;
 use crate::store::JobRecord;
-use crate::surrogate::{Answer, Demand, Deployment, predict};
+use crate::surrogate::{Answer, Demand, Deployment};
 use crate::telemetry::trajectory::TrajectoryPoint;
 use crate::validation::contrast::{CompareContext, compare, deployment};
 use crate::validation::icp::combined;
-use crate::validation::{EvidenceRow, Icp, Meta, RankValidationInput, Stamp, validate_rank};
+use crate::validation::{EvidenceRow, Icp, RankValidationInput, Stamp, Statistics, validate_rank};
 use crate::variables::{Mediator, MediatorValues, OutcomeValues};
-use seen::{deployment_row, in_flight, usd_per_hour_per_replica};
+use seen::{deployment_row, engine_of, in_flight, usd_per_hour_per_replica};
 
 /// What S2 judges with.
 #[derive(Clone, Copy)]
@@ -46,18 +47,18 @@ pub fn judge(
         .filter(is_known)
         .filter_map(|key| Some((key, observatory.take_points(key)?)))
         .collect();
-    let mut meta = std::mem::take(&mut observatory.meta);
-    let rows = judge_points(snapshot, &taken, &mut meta, ctx);
-    observatory.meta = meta;
+    let mut statistics = std::mem::take(&mut observatory.statistics);
+    let rows = judge_points(snapshot, &taken, &mut statistics, ctx);
+    observatory.statistics = statistics;
     rows
 }
 
 /// Judges ranks by points that closed since their last verdict; a rank that the snapshot does not
-/// know has no row. The detectors take this tick in.
+/// know has no row. The statistics take this tick in.
 pub fn judge_points(
     snapshot: &Snapshot,
     taken: &[(RankKey, Vec<TrajectoryPoint>)],
-    meta: &mut Meta,
+    statistics: &mut Statistics,
     ctx: JudgeContext<'_>,
 ) -> Vec<EvidenceRow> {
     let mut rows = Vec::new();
@@ -73,12 +74,12 @@ pub fn judge_points(
             ctx,
             *key,
             (job, ladder, rank),
-            (points, &mut *meta),
+            (points, &mut *statistics),
         ));
     }
     // The seed is the tick: a tick that is judged again calibrates alike.
-    meta.step(snapshot.tick, ctx.params, snapshot.tick.0.unsigned_abs());
-    let of_residuals = BTreeMap::new();
+    statistics.step(snapshot.tick, ctx.params, snapshot.tick.0.unsigned_abs());
+    let of_residuals = statistics.residuals_by_edge(ctx.model, ctx.params);
     if ctx.params.learning_contrast == LearningContrast::On {
         let context = CompareContext {
             catalog: ctx.catalog,
@@ -124,7 +125,7 @@ fn judge_rank(
     ctx: JudgeContext<'_>,
     key: RankKey,
     (job, ladder, rank): (&JobRecord, &CommittedLadder, &Rank),
-    (points, meta): (&[TrajectoryPoint], &mut Meta),
+    (points, statistics): (&[TrajectoryPoint], &mut Statistics),
 ) -> EvidenceRow {
     let observed: Vec<_> = points
         .iter()
@@ -152,13 +153,17 @@ fn judge_rank(
         promised: promise.as_ref(),
         applicable: &applicable,
         model_class: job.spec.model.facts.class(),
-        calibration: &meta.calibration,
+        calibration: &statistics.calibration,
     };
     let mut row = validate_rank(&input, ctx.model, ctx.params);
-    meta.blocks.observe(&input, &row, ctx.params);
+    let engine = engine_of(snapshot, key, job);
+    statistics
+        .residuals
+        .observe(&input, &row, &engine, ctx.params);
     if ctx.params.learning_contrast == LearningContrast::On {
         row.deployment = Some(deployment_row(snapshot, key, (job, rank), points));
     }
+    row.stood = frozen::stood((job, rank), &row, points);
     row
 }
 
@@ -201,7 +206,7 @@ fn predicted_at(
         rate_rps_per_replica: throughput / workload.osl.mean.max(1.0),
         batch_concurrency: concurrency,
     };
-    match predict(&deployment, &demand) {
+    match frozen::predict_as_promised((job, rank), &deployment, &demand) {
         Answer::Prediction(p) => (p.mediators, p.outcomes),
         Answer::DoesNotFit(_) | Answer::Unsupported(_) => absent,
     }

@@ -28,7 +28,7 @@ use crate::telemetry::series::CounterSeries;
 use crate::telemetry::trajectory::{MIN_POINTS_FOR_VERDICT, Trajectory, TrajectoryPoint};
 use crate::telemetry::window::Window;
 use crate::time::UtcMicros;
-use crate::validation::Meta;
+use crate::validation::Statistics;
 use crate::variables::{Outcome, OutcomeValues};
 
 /// Points kept for a verdict; a rank that is never judged keeps the newest.
@@ -90,8 +90,8 @@ pub struct Observatory {
     pub refused_edge_sets: u64,
     /// Generated tokens per job since they were last taken.
     tokens: BTreeMap<JobId, u64>,
-    /// Residuals of the ranks judged lately, and how the detector is set by them.
-    pub meta: Meta,
+    /// What the ranks judged lately say of the detector and of invariance.
+    pub statistics: Statistics,
 }
 
 impl Observatory {

@@ -132,6 +132,10 @@ pub struct EvidenceRow {
     /// Contrasts that are new or were revised, in the order of edge and scope.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub contrasts: Vec<ContrastRow>,
+    /// Where it stood and what the surrogate missed there: what the next plans learn from it. Absent
+    /// where no plan of this server froze a prediction.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stood: Option<crate::surrogate::own::Stood>,
 }
 
 impl EvidenceRow {
@@ -241,6 +245,7 @@ pub fn validate_rank(
         mechanisms,
         deployment: None,
         contrasts: Vec::new(),
+        stood: None,
     }
 }
 

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 pub use anova::{Moments, anova_p_value, brown_forsythe_p_value};
 pub use residuals::{ResidualInvariance, equivalence, residual_invariance, tail_verdict};
-pub use window::{BlockMean, InvarianceWindow};
+pub use window::{BlockMean, InvarianceWindow, Seen};
 
 use crate::params::InvarianceRule;
 

@@ -21,26 +21,6 @@ use crate::validation::residual::Variable;
 #[cfg(test)]
 mod tests;
 
-/// What the meta step keeps between ticks.
-#[derive(Debug, Clone, Default)]
-pub struct Meta {
-    /// Residuals of the newest rows.
-    pub blocks: ResidualBlocks,
-    /// What was made of them last.
-    pub calibration: Calibration,
-}
-
-impl Meta {
-    /// Re-estimates when the tick is due; true when it did.
-    pub fn step(&mut self, tick: TickId, params: &Params, seed: u64) -> bool {
-        let due = is_due(tick, params);
-        if due {
-            self.calibration = recalibrate(&self.blocks, &self.calibration, params, seed);
-        }
-        due
-    }
-}
-
 /// True on the ticks at which the meta step runs.
 #[must_use]
 pub fn is_due(tick: TickId, params: &Params) -> bool {
@@ -60,8 +40,39 @@ pub fn recalibrate(
     params: &Params,
     seed: u64,
 ) -> Calibration {
+    anew(blocks, previous, (params, seed), |_| true)
+}
+
+/// The first thresholds of every variable that has blocks enough and none yet, on whatever tick;
+/// the others stay as they are.
+#[must_use]
+pub fn calibrate_first(
+    blocks: &ResidualBlocks,
+    previous: &Calibration,
+    params: &Params,
+    seed: u64,
+) -> Calibration {
+    if params.calibration == CalibrationRule::Off {
+        return previous.clone();
+    }
+    anew(blocks, previous, (params, seed), |(variable, class)| {
+        let before = previous.get(variable, class);
+        let enough = blocks.count(variable, class) >= params.meta_blocks_min as usize;
+        enough && before.is_none_or(|row| row.thresholds.is_empty())
+    })
+}
+
+fn anew(
+    blocks: &ResidualBlocks,
+    previous: &Calibration,
+    (params, seed): (&Params, u64),
+    wanted: impl Fn((Variable, ModelClass)) -> bool,
+) -> Calibration {
     let mut next = previous.clone();
     for (variable, class, stored) in blocks.iter() {
+        if !wanted((variable, class)) {
+            continue;
+        }
         let name = format!("{}/{}", variable.name(), class.name());
         let mut rng = Rng::stream(seed, &name);
         let blocks: Vec<&ResidualBlock> = stored.collect();

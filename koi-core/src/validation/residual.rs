@@ -25,14 +25,6 @@ impl Variable {
         Mediator::ALL.into_iter().map(Self::V).chain(outcomes)
     }
 
-    /// The variable of this published name.
-    #[must_use]
-    pub fn from_name(name: &str) -> Option<Self> {
-        Mediator::from_name(name)
-            .map(Self::V)
-            .or_else(|| Outcome::from_name(name).map(Self::Y))
-    }
-
     /// Position in dense vectors over all variables.
     #[must_use]
     pub const fn index(self) -> usize {
@@ -49,6 +41,13 @@ impl Variable {
             Self::V(v) => v.name(),
             Self::Y(y) => y.name(),
         }
+    }
+
+    /// The variable of this published name.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        let mediator = Mediator::from_name(name).map(Self::V);
+        mediator.or_else(|| Outcome::from_name(name).map(Self::Y))
     }
 
     /// True when residuals are logarithms.

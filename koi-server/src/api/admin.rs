@@ -10,6 +10,7 @@ use tonic::{Request, Response, Status};
 use super::status::refused;
 use crate::auth::TokenTable;
 use crate::core_loop::{Core, utc_now};
+use crate::pulse::Pulse;
 use crate::tick::driver::TickHandle;
 
 /// The `Admin` service.
@@ -17,6 +18,8 @@ use crate::tick::driver::TickHandle;
 pub struct AdminApi {
     /// Decisions.
     pub core: Core,
+    /// Whether the database answers.
+    pub pulse: Pulse,
     /// Who may ask.
     pub tokens: TokenTable,
     /// The schedule.
@@ -66,6 +69,10 @@ impl v1::admin_server::Admin for AdminApi {
             .read(status)
             .await
             .map_err(|refusal| refused(&refusal))?;
+        if let Some(problem) = self.pulse.problem() {
+            reply.database_ok = false;
+            reply.database_error = problem;
+        }
         reply.started_at_us = self.started_at.0;
         reply.tick_interval_s =
             count(usize::try_from(self.ticks.interval().as_secs()).unwrap_or(0));

@@ -2,7 +2,7 @@
 
 use koi_core::catalog::Value;
 use koi_core::configuration::Configuration;
-use koi_core::ladder::{CommittedLadder, Ladder, Rank};
+use koi_core::ladder::{CommittedLadder, Ladder, Promise, Rank};
 use koi_core::plan::{Considered, PlanAction};
 use koi_core::rollout::EndpointSet;
 use koi_core::score::SigmaTerms;
@@ -233,6 +233,11 @@ fn action(a: &PlanAction, name: String) -> v1::PlanAction {
             .and_then(|v| v.as_str().map(str::to_owned))
             .unwrap_or_default(),
         rationale: a.rationale.clone(),
+        members: a
+            .promise
+            .as_ref()
+            .map(Promise::member_lines)
+            .unwrap_or_default(),
     }
 }
 

@@ -41,6 +41,7 @@ pub(super) fn explain(
         not_chosen: options.iter().map(|c| encode::option(c)).collect(),
         mechanisms: mechanisms(view, evidence, beliefs, causal),
         would_change: would_change(view, &options),
+        members: members(view),
     }
 }
 
@@ -52,6 +53,13 @@ fn rationale(view: &JobView, action: Option<&koi_core::plan::PlanAction>) -> Str
         || "no plan has spoken about this job yet; the next tick will".to_owned(),
         |a| a.rationale.clone(),
     )
+}
+
+/// What each member of the surrogate said of what runs, else of what is on its way in.
+fn members(view: &JobView) -> Vec<String> {
+    let target = view.record.rollout.as_ref().map(|r| &r.target);
+    let ladder = view.record.active.as_ref().or(target);
+    ladder.map_or_else(Vec::new, |l| l.promise.member_lines())
 }
 
 /// The mechanisms that the ladder commits or that judged it, with belief and newest verdicts; those

@@ -12,15 +12,14 @@ use koi_proto::convert::environment::environment_to_wire;
 use koi_proto::v1;
 use tonic::{Request, Response, Status};
 
-use super::jobs::remembered;
+use super::idempotency::{Asked, Requests};
 use super::paging::{cut, page};
 use super::status::{invalid_field, refused};
 use crate::auth::{Identity, TokenTable};
 use crate::core_loop::{Core, utc_now};
-use crate::store::Store;
 
 /// Longest reason of a change.
-const MAX_REASON_BYTES: usize = 1024;
+pub(super) const MAX_REASON_BYTES: usize = 1024;
 
 /// The `Fleet` service.
 #[derive(Clone)]
@@ -28,7 +27,7 @@ pub struct FleetApi {
     /// Decisions.
     pub core: Core,
     /// Idempotency keys.
-    pub store: Store,
+    pub requests: Requests,
     /// Who may ask.
     pub tokens: TokenTable,
     /// Machines with which prices are compared.
@@ -128,18 +127,17 @@ impl FleetApi {
             return Err(invalid_field("reason", message));
         }
         let payload = format!("policy {host} {cordoned} {draining}").into_bytes();
-        if let Err(request) = remembered(&self.store, identity, key, &payload).await? {
+        if let Asked::Now(turn) = self.requests.ask(identity, key, &payload).await? {
             let command = Command::HostPolicy {
                 host: host.clone(),
                 cordoned,
                 draining,
                 reason,
-                request,
+                request: turn.record.clone(),
             };
-            self.core
-                .command(command)
-                .await
-                .map_err(|refusal| refused(&refusal))?;
+            let core = self.core.clone();
+            let done = turn.run(async move { core.command(command).await });
+            done.await?.map_err(|refusal| refused(&refusal))?;
         }
         self.node(&host).await
     }
@@ -207,6 +205,17 @@ impl v1::fleet_server::Fleet for FleetApi {
     ) -> Result<Response<v1::UpdatePricesReply>, Status> {
         let identity = self.tokens.operator(&request)?;
         let reply = self.set_prices(&identity, request.into_inner()).await?;
+        Ok(Response::new(reply))
+    }
+
+    async fn remove_prices(
+        &self,
+        request: Request<v1::RemovePricesRequest>,
+    ) -> Result<Response<v1::RemovePricesReply>, Status> {
+        let identity = self.tokens.operator(&request)?;
+        let reply = self
+            .take_prices_out(&identity, request.into_inner())
+            .await?;
         Ok(Response::new(reply))
     }
 

@@ -2,7 +2,8 @@
 
 use koi_core::catalog::Catalog;
 use koi_core::rollout::SloTally;
-use koi_core::store::{JobRecord, ServerState};
+use koi_core::rollout::live::Live;
+use koi_core::store::{JobRecord, ReplicaPhase, ReplicaRecord, ReplicaRole, ServerState};
 use koi_core::telemetry::series::HistogramSeries;
 use koi_core::tick::observatory::{CurrentView, Interval, Observatory};
 use koi_core::time::UtcMicros;
@@ -53,12 +54,14 @@ pub(super) struct JobView {
     pub(super) replicas: Vec<v1::Replica>,
     pub(super) current: Option<CurrentView>,
     pub(super) tally: SloTally,
+    /// What the devices of the active ladder's replicas cost now; absent when one has no price.
+    pub(super) usd_per_hour: Option<f64>,
 }
 
 impl JobView {
     /// The view of a live job at a moment.
     pub(super) fn of(
-        state: &ServerState,
+        (state, live): (&ServerState, &Live),
         observatory: &Observatory,
         catalog: &Catalog,
         job: &JobRecord,
@@ -71,12 +74,14 @@ impl JobView {
             ),
             Lookback::Over(interval) => (observatory.over(state, catalog, job, interval), interval),
         };
-        let replicas = state.replicas_of(job.id);
+        let replicas = state.replicas_of(job.id).map(|r| v1::Replica {
+            failure: failure(r, live),
+            ..encode::replica(r, &job.spec.model.id)
+        });
         Self {
             record: job.clone(),
-            replicas: replicas
-                .map(|r| encode::replica(r, &job.spec.model.id))
-                .collect(),
+            replicas: replicas.collect(),
+            usd_per_hour: usd_per_hour(state, job),
             current,
             tally: observatory.tally(job.id, tally_over),
         }
@@ -97,7 +102,10 @@ impl JobView {
             state: record.state.name().to_owned(),
             state_reason: reason,
             submitted_at_us: record.submitted_at.0,
-            active: record.active.as_ref().map(encode::committed),
+            active: record.active.as_ref().map(|active| v1::CommittedLadder {
+                usd_per_hour: self.usd_per_hour.or(active.promise.usd_per_hour),
+                ..encode::committed(active)
+            }),
             rollout: record.rollout.as_ref().map(encode::rollout),
             note: record.note.clone().unwrap_or_default(),
             replicas: self.replicas.clone(),
@@ -105,6 +113,29 @@ impl JobView {
             ticks_waited: record.ticks_waited,
         }
     }
+}
+
+/// Why a replica does not serve: what is stored, else what its agent says of the try it is at.
+fn failure(replica: &ReplicaRecord, live: &Live) -> String {
+    if let ReplicaPhase::Failed { reason } = &replica.phase {
+        return reason.clone();
+    }
+    let host = live.hosts.get(&replica.host);
+    let seen = host.and_then(|host| host.replicas.get(&replica.id));
+    seen.map(|r| r.reason.clone()).unwrap_or_default()
+}
+
+fn usd_per_hour(state: &ServerState, job: &JobRecord) -> Option<f64> {
+    let generation = job.active.as_ref()?.generation;
+    let of_ladder =
+        |r: &&ReplicaRecord| r.id.generation == generation && matches!(r.role, ReplicaRole::Serve);
+    let mut replicas = state.replicas_of(job.id).filter(of_ladder).peekable();
+    replicas.peek()?;
+    let price = |r: &ReplicaRecord| {
+        let gpu = state.gpu_usd_per_hour(state.hosts.get(&r.host)?)?;
+        Some(gpu * r.gpu_uuids.len() as f64)
+    };
+    replicas.map(price).sum()
 }
 
 fn measured(view: &CurrentView, tally: SloTally) -> v1::Measured {

@@ -9,11 +9,9 @@ use koi_core::job::JobSpec;
 use koi_core::job::draft::JobDraft;
 use koi_core::rollout::SloTally;
 use koi_core::server::{Command, Reply};
-use koi_core::store::{JobRecord, RequestRecord};
+use koi_core::store::JobRecord;
 use koi_core::tick::observatory::Observatory;
 use koi_proto::v1;
-use prost::Message as _;
-use sha2::{Digest as _, Sha256};
 use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::BroadcastStream;
 use tokio_stream::wrappers::errors::BroadcastStreamRecvError;
@@ -21,18 +19,16 @@ use tonic::{Request, Response, Status};
 
 use super::encode;
 use super::explain::explain;
+use super::idempotency::{Asked, Requests};
 use super::job_view::{JobView, Lookback};
 use super::paging::{cut, page};
-use super::status::{invalid, invalid_field, refused, store_failed};
-use crate::auth::{Identity, TokenTable};
+use super::status::{invalid, invalid_field, refused, searchable, store_failed};
+use crate::auth::TokenTable;
 use crate::core_loop::{Core, utc_now};
 use crate::endpoints::EndpointBoard;
 use crate::store::Store;
 use crate::tick::run::{World, lock};
 use over::OVER;
-
-/// Longest idempotency key.
-const MAX_KEY_BYTES: usize = 128;
 
 /// The `Jobs` service.
 #[derive(Clone)]
@@ -41,6 +37,8 @@ pub struct JobsApi {
     pub core: Core,
     /// History.
     pub store: Store,
+    /// Idempotency keys.
+    pub requests: Requests,
     /// Who may ask.
     pub tokens: TokenTable,
     /// Endpoints.
@@ -62,6 +60,7 @@ impl JobsApi {
         if text.is_empty() || text.len() > 100 {
             return Err(invalid_field("job", "name a job by its name or id"));
         }
+        searchable(text).map_err(|why| invalid_field("job", why))?;
         let wanted = text.to_owned();
         let is_wanted =
             move |job: &JobRecord| job.spec.name.as_str() == wanted || job.id.to_string() == wanted;
@@ -84,6 +83,7 @@ impl JobsApi {
             replicas: Vec::new(),
             current: None,
             tally,
+            usd_per_hour: None,
         })
     }
 
@@ -95,11 +95,13 @@ impl JobsApi {
         let observatory = self.observatory.clone();
         let catalog = self.world.catalog;
         let read = self.core.read(move |machine| {
-            let state = machine.state();
+            let (state, live) = (machine.state(), machine.live());
             let observatory = lock(&observatory);
             let now = utc_now();
-            let view =
-                |job: &JobRecord| JobView::of(state, &observatory, catalog, job, (lookback, now));
+            let view = |job: &JobRecord| {
+                let lookback = (lookback, now);
+                JobView::of((state, live), &observatory, catalog, job, lookback)
+            };
             state
                 .jobs
                 .values()
@@ -110,10 +112,8 @@ impl JobsApi {
         read.await.map_err(|refusal| refused(&refusal))
     }
 
-    /// Validates a wire spec. A job that names no engine gets the fleet's.
-    async fn validated(&self, spec: Option<v1::JobSpec>) -> Result<JobSpec, Status> {
-        let spec = spec.ok_or_else(|| invalid_field("spec", "is missing"))?;
-        let mut draft = JobDraft::from(spec);
+    /// Validates a draft. A job that names no engine gets the fleet's.
+    async fn validated(&self, mut draft: JobDraft) -> Result<JobSpec, Status> {
         if draft.engine.is_none() {
             let simulated = self.core.read(|m| {
                 let mut hosts = m.state().hosts.values().peekable();
@@ -126,59 +126,11 @@ impl JobsApi {
             .validate(utc_now())
             .map_err(|violations| invalid(&violations))
     }
-
-    /// The remembered object of an idempotency key; a fresh key when the client sent none.
-    async fn remembered(
-        &self,
-        identity: &Identity,
-        key: &str,
-        payload: &[u8],
-    ) -> Result<Result<String, RequestRecord>, Status> {
-        remembered(&self.store, identity, key, payload).await
-    }
 }
 
-/// What the store remembers of a request: `Ok(object)` when it was done before, else the record
-/// to be written with it.
-pub(super) async fn remembered(
-    store: &Store,
-    identity: &Identity,
-    key: &str,
-    payload: &[u8],
-) -> Result<Result<String, RequestRecord>, Status> {
-    if key.len() > MAX_KEY_BYTES || !key.bytes().all(|c| c.is_ascii_graphic()) {
-        let message = format!("at most {MAX_KEY_BYTES} printable ASCII characters");
-        return Err(invalid_field("idempotency_key", message));
-    }
-    let digest = Sha256::digest(payload);
-    let payload_hash: String = digest.iter().map(|b| format!("{b:02x}")).collect();
-    let (identity, fresh) = (identity.name(), key.is_empty());
-    if !fresh {
-        let known = store
-            .request(&identity, key)
-            .await
-            .map_err(|e| store_failed(&e))?;
-        if let Some(known) = known {
-            return if known.payload_hash == payload_hash {
-                Ok(Ok(known.object))
-            } else {
-                Err(Status::aborted(
-                    "this idempotency key was used for another request",
-                ))
-            };
-        }
-    }
-    let key = if fresh {
-        uuid::Uuid::now_v7().to_string()
-    } else {
-        key.to_owned()
-    };
-    Ok(Err(RequestRecord {
-        identity,
-        key,
-        payload_hash,
-        object: String::new(),
-    }))
+/// A draft as text that is the same for equal drafts: a map on the wire has no order.
+fn canonical(draft: &JobDraft) -> Result<Vec<u8>, Status> {
+    serde_json::to_vec(draft).map_err(|e| Status::internal(format!("the spec has no text: {e}")))
 }
 
 #[tonic::async_trait]
@@ -189,12 +141,10 @@ impl v1::jobs_server::Jobs for JobsApi {
     ) -> Result<Response<v1::SubmitJobReply>, Status> {
         let identity = self.tokens.operator(&request)?;
         let request = request.into_inner();
-        let payload = request
-            .spec
-            .as_ref()
-            .map(v1::JobSpec::encode_to_vec)
-            .unwrap_or_default();
-        let spec = self.validated(request.spec).await?;
+        let wire = request.spec;
+        let draft = JobDraft::from(wire.ok_or_else(|| invalid_field("spec", "is missing"))?);
+        let payload = canonical(&draft)?;
+        let spec = self.validated(draft).await?;
         let name = spec.name.to_string();
         if request.validate_only {
             return Ok(Response::new(v1::SubmitJobReply {
@@ -202,23 +152,24 @@ impl v1::jobs_server::Jobs for JobsApi {
                 name,
             }));
         }
-        let record = match self
-            .remembered(&identity, &request.idempotency_key, &payload)
-            .await?
-        {
-            Ok(job_id) => return Ok(Response::new(v1::SubmitJobReply { job_id, name })),
-            Err(record) => record,
+        let asked = self
+            .requests
+            .ask(&identity, &request.idempotency_key, &payload);
+        let turn = match asked.await? {
+            Asked::Before(job_id) => {
+                return Ok(Response::new(v1::SubmitJobReply { job_id, name }));
+            }
+            Asked::Now(turn) => turn,
         };
         let id = JobId(uuid::Uuid::now_v7());
         let command = Command::SubmitJob {
             id,
             spec: Box::new(spec),
-            request: record,
+            request: turn.record.clone(),
         };
-        self.core
-            .command(command)
-            .await
-            .map_err(|refusal| refused(&refusal))?;
+        let core = self.core.clone();
+        let done = turn.run(async move { core.command(command).await });
+        done.await?.map_err(|refusal| refused(&refusal))?;
         Ok(Response::new(v1::SubmitJobReply {
             job_id: id.to_string(),
             name,
@@ -283,24 +234,21 @@ impl v1::jobs_server::Jobs for JobsApi {
             return Ok(Response::new(v1::CancelJobReply { job_id }));
         }
         let payload = format!("cancel {job}").into_bytes();
-        let record = match self
-            .remembered(&identity, &request.idempotency_key, &payload)
-            .await?
-        {
-            Ok(job_id) => return Ok(Response::new(v1::CancelJobReply { job_id })),
-            Err(record) => record,
+        let asked = self
+            .requests
+            .ask(&identity, &request.idempotency_key, &payload);
+        let turn = match asked.await? {
+            Asked::Before(job_id) => return Ok(Response::new(v1::CancelJobReply { job_id })),
+            Asked::Now(turn) => turn,
         };
         let command = Command::CancelJob {
             job,
             reason: request.reason,
-            request: record,
+            request: turn.record.clone(),
         };
-        match self
-            .core
-            .command(command)
-            .await
-            .map_err(|refusal| refused(&refusal))?
-        {
+        let core = self.core.clone();
+        let done = turn.run(async move { core.command(command).await });
+        match done.await?.map_err(|refusal| refused(&refusal))? {
             Reply::Object(job_id) => Ok(Response::new(v1::CancelJobReply { job_id })),
             Reply::TickOpened(_) | Reply::Done => Err(Status::internal("no job id came back")),
         }

@@ -1,14 +1,18 @@
 //! The `Performance` service: rows of measured performance come in checked, and are listed.
 
+use std::sync::Arc;
+
 use koi_core::violation::Violations;
 use koi_proto::convert::performance::row_from_wire;
 use koi_proto::v1;
 use tonic::{Request, Response, Status};
 
-use super::status::{invalid, invalid_field, store_failed};
+use super::prices::today;
+use super::status::{invalid, invalid_field, searchable, store_failed};
 use crate::auth::TokenTable;
 use crate::core_loop::utc_now;
 use crate::store::{ImportedRow, PageRequest, PerformanceFilter, Store};
+use crate::tick::points::PointsBoard;
 
 /// Most rows of one import.
 const MAX_ROWS: usize = 500;
@@ -20,6 +24,8 @@ pub struct PerformanceApi {
     pub store: Store,
     /// Who may ask.
     pub tokens: TokenTable,
+    /// What plans read of the rows.
+    pub points: Arc<PointsBoard>,
 }
 
 #[tonic::async_trait]
@@ -40,6 +46,9 @@ impl v1::performance_server::Performance for PerformanceApi {
         let name = identity.name();
         let stored = self.store.performance_import(&rows, (utc_now(), &name));
         let counts = stored.await.map_err(|e| store_failed(&e))?;
+        if counts.n_added + counts.n_replaced > 0 {
+            self.points.mark_stale();
+        }
         Ok(Response::new(v1::ImportRowsReply {
             n_added: counts.n_added,
             n_replaced: counts.n_replaced,
@@ -54,11 +63,7 @@ impl v1::performance_server::Performance for PerformanceApi {
         self.tokens.operator(&request)?;
         let request = request.into_inner();
         let given = |text: String| Some(text).filter(|t| !t.is_empty());
-        let filter = PerformanceFilter {
-            source: given(request.source),
-            model: given(request.model),
-            gpu_type: given(request.gpu_type),
-        };
+        let filter = filter(&request)?;
         let page = request.page.unwrap_or_default();
         let page = PageRequest {
             limit: page.size.min(MAX_ROWS as u32),
@@ -98,16 +103,41 @@ impl v1::performance_server::Performance for PerformanceApi {
     }
 }
 
+/// The filter of a request; every text that no row can have is named.
+fn filter(request: &v1::ListRowsRequest) -> Result<PerformanceFilter, Status> {
+    let mut problems = Violations::default();
+    let mut wanted = |field: &str, text: &String| {
+        let given = Some(text.clone()).filter(|t| !t.is_empty());
+        given.filter(|text| match searchable(text) {
+            Ok(()) => true,
+            Err(why) => {
+                problems.add(field, why);
+                false
+            }
+        })
+    };
+    let filter = PerformanceFilter {
+        source: wanted("source", &request.source),
+        model: wanted("model", &request.model),
+        gpu_type: wanted("gpu_type", &request.gpu_type),
+    };
+    problems.finish(filter).map_err(|found| invalid(&found))
+}
+
 /// Every row checked, problems of all of them together.
 fn checked(
     rows: Vec<v1::PerformanceRow>,
 ) -> Result<Vec<koi_core::performance::PerformanceRow>, Status> {
+    let today = today()?;
     let mut problems = Violations::default();
     let mut seen = std::collections::BTreeSet::new();
     let mut good = Vec::with_capacity(rows.len());
     for (index, row) in rows.into_iter().enumerate() {
         let place = format!("rows[{index}]");
         match row_from_wire(row) {
+            Ok(row) if row.is_from_the_future(today) => {
+                problems.add(format!("{place}.date"), "is in the future");
+            }
             Ok(row) if seen.insert((row.source.clone(), row.row_id.clone())) => good.push(row),
             Ok(_) => problems.add(format!("{place}.row_id"), "stands twice in this call"),
             Err(found) => problems.extend(&place, found),

@@ -1,7 +1,12 @@
-//! Prices in the `Fleet` service: a feed's update, and what holds.
+//! Prices in the `Fleet` service: a feed's update, removals from it, and what holds.
+
+mod removal;
+
+use std::collections::BTreeSet;
 
 use koi_core::catalog::price::{
-    Date, Merged, Price, PriceBook, PriceKey, PriceOrigin, PriceUpdate, PricedRow, holding,
+    Date, Merged, Place, Price, PriceBook, PriceFilter, PriceKey, PriceOrigin, PriceUpdate,
+    PricedRow, holding,
 };
 use koi_core::environment::Market;
 use koi_core::server::{Command, Reply, ServerMachine};
@@ -11,7 +16,7 @@ use prost::Message as _;
 use tonic::Status;
 
 use super::fleet::FleetApi;
-use super::jobs::remembered;
+use super::idempotency::Asked;
 use super::status::{invalid, invalid_field, refused};
 use crate::auth::Identity;
 use crate::core_loop::utc_now;
@@ -25,7 +30,7 @@ const PAGE_SIZES: (usize, usize) = (100, 500);
 /// Stands between the parts of a page token; names have no such character.
 const SEPARATOR: char = '\u{1f}';
 
-fn today() -> Result<Date, Status> {
+pub(super) fn today() -> Result<Date, Status> {
     let days = utc_now().0.div_euclid(86_400_000_000);
     Date::from_days(days).map_err(|e| Status::internal(format!("the clock is wrong: {e}")))
 }
@@ -42,9 +47,13 @@ impl FleetApi {
             ..request.clone()
         };
         let overlay = overlay_from_wire(request).map_err(|found| invalid(&found))?;
-        let update = overlay
+        let mut update = overlay
             .into_update(self.catalog, today()?, MAX_AGE_DAYS)
             .map_err(|found| invalid(&found))?;
+        let asked = self.core.read(places).await;
+        let known = asked.map_err(|refusal| refused(&refusal))?;
+        let sent = PriceBook::from(update.rows.clone());
+        update.flags.extend(sent.in_unknown_places(&known));
         let warnings = v1::UpdatePricesReply {
             n_warnings: u32::try_from(update.flags.len()).unwrap_or(u32::MAX),
             warnings: warnings(&update),
@@ -56,13 +65,18 @@ impl FleetApi {
             merged.map_err(|found| invalid(&found))?
         } else {
             let payload = payload.encode_to_vec();
-            match remembered(&self.store, identity, &key, &payload).await? {
-                Ok(object) => counted(&object)?,
-                Err(request) => {
-                    let update = Box::new(update);
-                    let command = Command::UpdatePrices { update, request };
-                    let done = self.core.command(command).await;
-                    match done.map_err(|refusal| refused(&refusal))? {
+            match self.requests.ask(identity, &key, &payload).await? {
+                Asked::Before(object) => counted(&object)?,
+                Asked::Now(turn) => {
+                    let (update, request) = (Box::new(update), turn.record.clone());
+                    let command = Command::UpdatePrices {
+                        update,
+                        request,
+                        remember: turn.is_keyed(),
+                    };
+                    let core = self.core.clone();
+                    let done = turn.run(async move { core.command(command).await });
+                    match done.await?.map_err(|refusal| refused(&refusal))? {
                         Reply::Object(object) => counted(&object)?,
                         Reply::TickOpened(_) | Reply::Done => {
                             return Err(Status::internal("no counts came back"));
@@ -118,6 +132,17 @@ impl FleetApi {
     }
 }
 
+/// Where listed prices and hosts are.
+fn places(machine: &ServerMachine) -> BTreeSet<Place> {
+    let mut known = machine.base_prices().places();
+    let hosts = machine.state().hosts.values();
+    known.extend(hosts.map(|host| {
+        let place = &host.facts.environment;
+        (place.cloud.clone(), place.region.clone())
+    }));
+    known
+}
+
 fn counted(object: &str) -> Result<Merged, Status> {
     Merged::from_counts(object).ok_or_else(|| Status::internal("no counts came back"))
 }
@@ -136,43 +161,55 @@ fn warnings(update: &PriceUpdate) -> Vec<v1::PriceWarning> {
         .collect()
 }
 
+/// Cloud, region and machine, and a market, where empty means all.
+///
+/// # Errors
+/// The field that is wrong, and why.
+fn filter(
+    [cloud, region, instance]: [&String; 3],
+    market: &str,
+) -> Result<PriceFilter, (&'static str, String)> {
+    let given = |text: &String| Some(text.clone()).filter(|t| !t.is_empty());
+    let market = match market {
+        "" => None,
+        name => Some(Market::from_name(name).ok_or_else(|| {
+            let message = "must be one of reserved, on_demand, spot";
+            ("market", message.to_owned())
+        })?),
+    };
+    Ok(PriceFilter {
+        cloud: given(cloud),
+        region: given(region),
+        market,
+        instance: given(instance),
+    })
+}
+
 /// Which prices are asked for; `None` matches all.
 struct Wanted {
-    cloud: Option<String>,
-    region: Option<String>,
-    market: Option<Market>,
-    instance: Option<String>,
+    key: PriceFilter,
     origin: Option<PriceOrigin>,
 }
 
 impl Wanted {
     fn of(request: &v1::ListPricesRequest) -> Result<Self, Status> {
-        let given = |text: &String| Some(text.clone()).filter(|t| !t.is_empty());
-        let market = given(&request.market).map(|name| {
-            let message = "must be one of reserved, on_demand, spot";
-            Market::from_name(&name).ok_or_else(|| invalid_field("market", message))
-        });
-        let origin = given(&request.origin).map(|name| {
+        let parts = [&request.cloud, &request.region, &request.instance];
+        let key = filter(parts, &request.market)
+            .map_err(|(field, message)| invalid_field(field, message))?;
+        let named = Some(&request.origin).filter(|name| !name.is_empty());
+        let origin = named.map(|name| {
             let all = [PriceOrigin::List, PriceOrigin::Overlay, PriceOrigin::Feed];
-            let found = all.into_iter().find(|o| o.name() == name);
+            let found = all.into_iter().find(|o| o.name() == name.as_str());
             found.ok_or_else(|| invalid_field("origin", "must be one of list, overlay, feed"))
         });
         Ok(Self {
-            cloud: given(&request.cloud),
-            region: given(&request.region),
-            market: market.transpose()?,
-            instance: given(&request.instance),
+            key,
             origin: origin.transpose()?,
         })
     }
 
     fn has(&self, key: &PriceKey, price: &Price) -> bool {
-        let fits = |wanted: &Option<String>, is: &String| wanted.as_ref().is_none_or(|w| w == is);
-        fits(&self.cloud, &key.cloud)
-            && fits(&self.region, &key.region)
-            && fits(&self.instance, &key.instance)
-            && self.market.is_none_or(|m| m == key.market)
-            && self.origin.is_none_or(|o| o == price.origin)
+        self.key.has(key) && self.origin.is_none_or(|o| o == price.origin)
     }
 }
 

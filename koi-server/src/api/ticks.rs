@@ -9,6 +9,7 @@ use koi_proto::v1;
 use tonic::{Request, Response, Status};
 
 use super::encode;
+use super::idempotency::{Asked, Requests};
 use super::plans::job_names;
 use super::status::store_failed;
 use crate::auth::TokenTable;
@@ -17,6 +18,9 @@ use crate::store::{PageRequest, Store};
 use crate::tick::driver::TickHandle;
 use crate::tick::run::TickError;
 
+/// The payload of every request for a tick: they differ by nothing but their key.
+const RUN_TICK: &[u8] = b"run tick";
+
 /// The `Ticks` service.
 #[derive(Clone)]
 pub struct TicksApi {
@@ -24,6 +28,8 @@ pub struct TicksApi {
     pub core: Core,
     /// History.
     pub store: Store,
+    /// Idempotency keys.
+    pub requests: Requests,
     /// Who may ask.
     pub tokens: TokenTable,
     /// Runs ticks.
@@ -88,11 +94,16 @@ impl v1::ticks_server::Ticks for TicksApi {
         &self,
         request: Request<v1::RunTickRequest>,
     ) -> Result<Response<v1::RunTickReply>, Status> {
-        self.tokens.operator(&request)?;
-        match self.ticks.run_now().await {
-            Ok(tick) => Ok(Response::new(v1::RunTickReply {
-                tick: Some(encode::tick(&tick)),
-            })),
+        let identity = self.tokens.operator(&request)?;
+        let key = request.into_inner().idempotency_key;
+        let turn = match self.requests.ask(&identity, &key, RUN_TICK).await? {
+            Asked::Before(id) => return self.ran_before(&id).await,
+            Asked::Now(turn) => turn,
+        };
+        let (ticks, record) = (self.ticks.clone(), turn.record.clone());
+        let ran = turn.run(async move { ticks.run_now(record).await }).await?;
+        match ran {
+            Ok(tick) => Ok(reply(&tick)),
             Err(error @ (TickError::Unavailable(_) | TickError::Stopping)) => {
                 Err(Status::unavailable(error.to_string()))
             }
@@ -100,6 +111,22 @@ impl v1::ticks_server::Ticks for TicksApi {
             Err(error @ TickError::Panicked(_)) => Err(Status::internal(error.to_string())),
         }
     }
+}
+
+impl TicksApi {
+    /// The tick that a key ran before, as it stands now.
+    async fn ran_before(&self, id: &str) -> Result<Response<v1::RunTickReply>, Status> {
+        let unknown = || Status::internal("the tick of this key is not known");
+        let id = id.parse().map_err(|_| unknown())?;
+        let found = self.store.tick(Some(TickId(id))).await;
+        let tick = found.map_err(|e| store_failed(&e))?;
+        Ok(reply(&tick.ok_or_else(unknown)?))
+    }
+}
+
+fn reply(tick: &TickRecord) -> Response<v1::RunTickReply> {
+    let tick = Some(encode::tick(tick));
+    Response::new(v1::RunTickReply { tick })
 }
 
 /// A line of a list: prices are shown with one tick only.

@@ -1,10 +1,11 @@
-//! The gRPC listener: every service, health, reflection, limits and TLS.
+//! The gRPC listener: every service, health, reflection and sizes of messages.
 
-use std::time::Duration;
+use std::net::SocketAddr;
 
 use anyhow::Context as _;
 use koi_proto::v1;
-use tonic::transport::{Identity as TlsIdentity, Server, ServerTlsConfig};
+use tokio::net::TcpListener;
+use tonic::transport::Server;
 
 use super::Parts;
 use super::incoming::{SILENCE_LIMIT, incoming, max_connections};
@@ -27,18 +28,14 @@ const MAX_MESSAGE_BYTES: usize = 512 * 1024;
 const MAX_PRICES_BYTES: usize = 4 * 1024 * 1024;
 /// Largest message on an agent's stream.
 const MAX_TELEMETRY_BYTES: usize = 4 * 1024 * 1024;
-/// Longest time for an ordinary call, whatever the client says.
-const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Serves every call until shutdown.
 pub(super) async fn listen(
     config: &ServerConfig,
     parts: &Parts,
-    metrics_address: std::net::SocketAddr,
+    (mut server, listener): (Server, TcpListener),
+    metrics_address: SocketAddr,
 ) -> anyhow::Result<()> {
-    let listener = tokio::net::TcpListener::bind(config.listen)
-        .await
-        .with_context(|| format!("listen on {}", config.listen))?;
     let address = listener.local_addr()?;
     let (health, health_service) = tonic_health::server::health_reporter();
     health
@@ -47,18 +44,6 @@ pub(super) async fn listen(
     let reflection = tonic_reflection::server::Builder::configure()
         .register_encoded_file_descriptor_set(koi_proto::DESCRIPTORS)
         .build_v1()?;
-    let mut server = Server::builder()
-        .timeout(CALL_TIMEOUT)
-        .max_concurrent_streams(Some(64))
-        .http2_keepalive_interval(Some(Duration::from_secs(10)))
-        .http2_keepalive_timeout(Some(Duration::from_secs(5)))
-        .http2_max_header_list_size(Some(16 * 1024));
-    if let Some(tls) = &config.tls {
-        let cert = std::fs::read(&tls.cert_file).context("read the certificate")?;
-        let key = std::fs::read(&tls.key_file).context("read the private key")?;
-        server =
-            server.tls_config(ServerTlsConfig::new().identity(TlsIdentity::from_pem(cert, key)))?;
-    }
     tracing::info!(%address, %metrics_address, "serving");
     announce(config, address, metrics_address)?;
     let routes = routes(parts)
@@ -77,8 +62,8 @@ pub(super) async fn listen(
 /// Writes the addresses in use, for whoever started the server with port 0.
 fn announce(
     config: &ServerConfig,
-    address: std::net::SocketAddr,
-    metrics_address: std::net::SocketAddr,
+    address: SocketAddr,
+    metrics_address: SocketAddr,
 ) -> anyhow::Result<()> {
     let text = format!("listen = \"{address}\"\nmetrics_listen = \"{metrics_address}\"\n");
     let path = config.data_dir.join("server.addresses.toml");
@@ -96,9 +81,11 @@ fn decisions(parts: &Parts) -> tonic::service::Routes {
     let Parts {
         core,
         store,
+        requests,
         tokens,
         ticks,
         world,
+        points,
         ..
     } = parts;
     let plans = PlansApi {
@@ -109,14 +96,17 @@ fn decisions(parts: &Parts) -> tonic::service::Routes {
     let tick_api = TicksApi {
         core: core.clone(),
         store: store.clone(),
+        requests: requests.clone(),
         tokens: tokens.clone(),
         ticks: ticks.clone(),
     };
     let performance = PerformanceApi {
         store: store.clone(),
         tokens: tokens.clone(),
+        points: points.clone(),
     };
     let beliefs = BeliefsApi {
+        requests: requests.clone(),
         core: core.clone(),
         store: store.clone(),
         tokens: tokens.clone(),
@@ -155,7 +145,8 @@ fn decisions(parts: &Parts) -> tonic::service::Routes {
 fn operations(routes: tonic::service::Routes, parts: &Parts) -> tonic::service::Routes {
     let Parts {
         core,
-        store,
+        pulse,
+        requests,
         tokens,
         ticks,
         world,
@@ -163,12 +154,13 @@ fn operations(routes: tonic::service::Routes, parts: &Parts) -> tonic::service::
     } = parts;
     let fleet = FleetApi {
         core: core.clone(),
-        store: store.clone(),
+        requests: requests.clone(),
         tokens: tokens.clone(),
         catalog: world.catalog,
     };
     let admin = AdminApi {
         core: core.clone(),
+        pulse: pulse.clone(),
         tokens: tokens.clone(),
         ticks: ticks.clone(),
         started_at: utc_now(),
@@ -191,6 +183,7 @@ fn jobs_api(parts: &Parts) -> JobsApi {
     JobsApi {
         core: parts.core.clone(),
         store: parts.store.clone(),
+        requests: parts.requests.clone(),
         tokens: parts.tokens.clone(),
         endpoints: parts.endpoints.clone(),
         observatory: parts.observatory.clone(),

@@ -10,8 +10,8 @@ use koi_core::tick::{Phase, TickRecord};
 
 use super::head::Head;
 use super::{
-    StoreError, audit, belief, contrast, evidence, host, job, plan, price, replica, request, state,
-    tick,
+    StoreError, audit, belief, contrast, evidence, host, job, mechanism, plan, price, replica,
+    request, slow_history, state, tick,
 };
 
 /// What the changes of a transaction share.
@@ -133,7 +133,10 @@ async fn apply_change(
         Change::BeliefEvents(events) => belief::belief_events_insert(db, events).await,
         Change::Contrasts(update) => contrast::contrasts_put(db, update).await,
         Change::Slow(slow) => state::slow_state_put(db, slow).await,
+        Change::SlowTick(tick) => slow_history::slow_tick_put(db, tick).await,
+        Change::Mechanism(record) => mechanism::mechanism_put(db, record).await,
         Change::Prices(rows) => price::prices_put(db, rows, context.tx.at).await,
+        Change::PricesRemoved(filter) => price::prices_remove(db, filter).await,
         Change::Request(record) => request::request_insert(db, record, context.tx.at).await,
         Change::Audit(record) => audit::audit_insert(db, record, context.tx).await,
     }

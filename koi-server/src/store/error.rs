@@ -39,9 +39,15 @@ pub enum Outage {
     Serialization,
     /// A standby, or set read-only.
     ReadOnly,
-    /// Disk or memory is full.
+    /// No space is left for the database's files.
+    DiskFull,
+    /// Memory, or another of the database's own limits.
     ResourcesExhausted,
 }
+
+/// What a full disk is called wherever somebody reads of it.
+const DISK_FULL: &str = "the database's disk is full: free or add space on the volume of Postgres's data \
+    (a private one keeps it in postgres/ below data_dir); Koi then goes on by itself";
 
 impl Outage {
     /// Name for metrics.
@@ -54,6 +60,7 @@ impl Outage {
             Self::Timeout => "timeout",
             Self::Serialization => "serialization",
             Self::ReadOnly => "read_only",
+            Self::DiskFull => "disk_full",
             Self::ResourcesExhausted => "resources_exhausted",
         }
     }
@@ -65,7 +72,22 @@ impl Outage {
             Self::TooManyConnections
             | Self::Timeout
             | Self::ReadOnly
+            | Self::DiskFull
             | Self::ResourcesExhausted => false,
+        }
+    }
+
+    /// What somebody has to do about it, where waiting does not help.
+    const fn remedy(self) -> Option<&'static str> {
+        match self {
+            Self::DiskFull => Some(DISK_FULL),
+            Self::ReadOnly
+            | Self::ResourcesExhausted
+            | Self::ConnectionLost
+            | Self::Restarting
+            | Self::TooManyConnections
+            | Self::Timeout
+            | Self::Serialization => None,
         }
     }
 }
@@ -89,7 +111,7 @@ pub enum StoreError {
     #[error("telemetry refused: {0}")]
     BadTelemetry(String),
     /// The database is away for now.
-    #[error("the database is not available ({})", outage.name())]
+    #[error("{}", unavailable(*outage))]
     Unavailable {
         /// Why.
         outage: Outage,
@@ -134,6 +156,15 @@ impl StoreError {
     #[must_use]
     pub fn is_transient(&self) -> bool {
         self.class() == ErrorClass::Transient
+    }
+
+    /// What somebody has to do, where that is known and waiting does not help.
+    #[must_use]
+    pub const fn remedy(&self) -> Option<&'static str> {
+        match self {
+            Self::Unavailable { outage, .. } => outage.remedy(),
+            _ => None,
+        }
     }
 
     /// True when another server has taken the lead.
@@ -185,6 +216,11 @@ impl StoreError {
     }
 }
 
+fn unavailable(outage: Outage) -> String {
+    let passes = || format!("the database is not available ({})", outage.name());
+    outage.remedy().map_or_else(passes, str::to_owned)
+}
+
 impl From<sqlx::Error> for StoreError {
     fn from(source: sqlx::Error) -> Self {
         match outage_of(&source) {
@@ -230,7 +266,8 @@ fn outage_of_code(code: &str) -> Option<Outage> {
         "57014" | "55P03" | "25P03" | "25P04" => Outage::Timeout,
         "25006" => Outage::ReadOnly,
         "53300" => Outage::TooManyConnections,
-        "53000" | "53100" | "53200" | "53400" => Outage::ResourcesExhausted,
+        "53100" => Outage::DiskFull,
+        "53000" | "53200" | "53400" => Outage::ResourcesExhausted,
         code if code.starts_with("08") => Outage::ConnectionLost,
         _ => return None,
     })
@@ -255,5 +292,21 @@ mod tests {
         for code in ["23505", "42P01", "22P02"] {
             assert_eq!(outage_of_code(code), None, "{code} is a bug");
         }
+    }
+    #[test]
+    fn a_full_disk_is_called_one_and_says_what_to_do() {
+        assert_eq!(outage_of_code("53100"), Some(Outage::DiskFull));
+        assert_eq!(outage_of_code("53200"), Some(Outage::ResourcesExhausted));
+        let of = |outage| StoreError::Unavailable {
+            outage,
+            outcome: Outcome::NotApplied,
+            source: sqlx::Error::PoolClosed,
+        };
+        let full = of(Outage::DiskFull);
+        assert!(full.is_transient(), "space may come back at any time");
+        let said = full.to_string();
+        assert!(said.contains("disk is full") && said.contains("add space"));
+        assert_eq!(full.remedy(), Some(said.as_str()));
+        assert_eq!(of(Outage::Restarting).remedy(), None);
     }
 }

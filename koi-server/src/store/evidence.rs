@@ -1,6 +1,6 @@
 //! Evidence rows: appended once, never changed.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use sqlx::postgres::PgRow;
 use sqlx::{PgConnection, Row};
@@ -8,7 +8,7 @@ use sqlx::{PgConnection, Row};
 use koi_core::ids::{JobId, TickId};
 use koi_core::validation::EvidenceRow;
 
-use super::{MAX_PAGE, Store, StoreError, document};
+use super::{MAX_PAGE, Store, StoreError, document, mechanism};
 
 /// Appends rows and counts what they decided; a row that exists is left as it is.
 pub(super) async fn evidence_insert(
@@ -46,31 +46,13 @@ pub(super) async fn evidence_insert(
         );
         new.insert(id);
     }
-    let mut decided: BTreeMap<&str, i64> = BTreeMap::new();
-    for row in rows {
-        // Of two rows of one identity in one call the first is the one that was inserted.
+    // Of two rows of one identity in one call the first is the one that was inserted.
+    let is_new = |row: &&EvidenceRow| {
         let (rank, generation) = (i64::from(row.rank), i64::from(row.generation.0));
-        if new.remove(&(row.tick.0, row.job.0, rank, generation)) {
-            for verdict in row.mechanisms.iter().filter(|m| m.quadrant.is_some()) {
-                *decided.entry(&verdict.id).or_default() += 1;
-            }
-        }
-    }
-    mechanism_count_add(db, &decided).await
-}
-
-async fn mechanism_count_add(
-    db: &mut PgConnection,
-    decided: &BTreeMap<&str, i64>,
-) -> Result<(), StoreError> {
-    let sql = "INSERT INTO mechanism_count (mechanism_id, n_decided)
-               SELECT * FROM unnest($1::text[], $2::bigint[])
-               ON CONFLICT (mechanism_id) DO UPDATE SET
-                   n_decided = mechanism_count.n_decided + excluded.n_decided";
-    let ids: Vec<&str> = decided.keys().copied().collect();
-    let counts: Vec<i64> = decided.values().copied().collect();
-    sqlx::query(sql).bind(ids).bind(counts).execute(db).await?;
-    Ok(())
+        new.remove(&(row.tick.0, row.job.0, rank, generation))
+    };
+    let fresh: Vec<&EvidenceRow> = rows.iter().filter(is_new).collect();
+    mechanism::mechanism_count_add(db, &fresh).await
 }
 
 fn evidence_of(row: &PgRow) -> Result<EvidenceRow, StoreError> {
@@ -143,20 +125,5 @@ impl Store {
             .fetch_all(&self.shared)
             .await?;
         rows.iter().map(evidence_of).collect()
-    }
-
-    /// Decided rows per mechanism over its life.
-    ///
-    /// # Errors
-    /// [`StoreError`].
-    pub async fn decided_rows(&self) -> Result<BTreeMap<String, u32>, StoreError> {
-        let sql = "SELECT mechanism_id, n_decided FROM mechanism_count";
-        let rows = sqlx::query(sql).fetch_all(&self.shared).await?;
-        rows.iter()
-            .map(|row| {
-                let n: i64 = row.try_get(1)?;
-                Ok((row.try_get(0)?, u32::try_from(n).unwrap_or(u32::MAX)))
-            })
-            .collect()
     }
 }

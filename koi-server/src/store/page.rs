@@ -93,6 +93,10 @@ fn decode<K: DeserializeOwned>(listing: &str, token: &str) -> Option<K> {
         .step_by(2)
         .map(byte)
         .collect::<Option<_>>()?;
+    // No text of ours has a NUL, and the database takes none.
+    if bytes.windows(6).any(|six| six == br"\u0000") {
+        return None;
+    }
     let (name, key): (String, K) = serde_json::from_slice(&bytes).ok()?;
     (name == listing).then_some(key)
 }
@@ -112,6 +116,12 @@ mod tests {
         for bad in ["", "5", "zz", "é", &"5b".repeat(300)] {
             assert_eq!(decode::<(i64, String)>("plans", bad), None, "{bad:?}");
         }
+    }
+
+    #[test]
+    fn a_token_with_a_nul_is_none_of_ours() {
+        let token = encode("rows", &"a\0b");
+        assert_eq!(decode::<String>("rows", &token), None);
     }
 
     #[test]

@@ -160,6 +160,39 @@ impl Store {
         }))
     }
 
+    /// Rows for a planner: of every model on every GPU type, as sources name them, the newest imports
+    /// and no more than `per_scope`; no more than `most` in all. A row that cannot be read is left out.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn performance_by_scope(
+        &self,
+        per_scope: u32,
+        most: u32,
+    ) -> Result<Vec<PerformanceRow>, StoreError> {
+        let sql = "SELECT source, row_id, doc::text AS doc, imported_at, imported_by
+                   FROM (SELECT *, row_number() OVER (
+                             PARTITION BY model, gpu_type
+                             ORDER BY imported_at DESC, source, row_id) AS place
+                         FROM performance) AS placed
+                   WHERE place <= $1
+                   ORDER BY place, source, row_id LIMIT $2";
+        let rows = sqlx::query(sql)
+            .bind(i64::from(per_scope))
+            .bind(i64::from(most))
+            .fetch_all(&self.shared)
+            .await?;
+        // One row that cannot be read must not keep plans from all the others.
+        let readable = |row: &PgRow| match imported_of(row) {
+            Ok(imported) => Some(imported.row),
+            Err(error) => {
+                tracing::warn!(%error, "a measured row was left out");
+                None
+            }
+        };
+        Ok(rows.iter().filter_map(readable).collect())
+    }
+
     /// Every source in numbers, by name.
     ///
     /// # Errors

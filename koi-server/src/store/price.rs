@@ -1,8 +1,8 @@
-//! The price feed: rows by what they are for, replaced whole.
+//! The price feed: rows by what they are for, replaced whole, taken out by parts of their key.
 
 use sqlx::{PgConnection, Row};
 
-use koi_core::catalog::price::{PriceBook, PricedRow};
+use koi_core::catalog::price::{PriceBook, PriceFilter, PricedRow};
 use koi_core::time::UtcMicros;
 
 use super::state::Quarantined;
@@ -36,6 +36,24 @@ pub(super) async fn prices_put(
         .bind(column(|r| &r.key.instance))
         .bind(docs)
         .bind(at.0)
+        .execute(db)
+        .await?;
+    Ok(())
+}
+
+pub(super) async fn prices_remove(
+    db: &mut PgConnection,
+    filter: &PriceFilter,
+) -> Result<(), StoreError> {
+    let sql = "DELETE FROM price WHERE ($1::text IS NULL OR cloud = $1)
+               AND ($2::text IS NULL OR region = $2)
+               AND ($3::text IS NULL OR market = $3)
+               AND ($4::text IS NULL OR instance = $4)";
+    sqlx::query(sql)
+        .bind(&filter.cloud)
+        .bind(&filter.region)
+        .bind(filter.market.map(koi_core::environment::Market::name))
+        .bind(&filter.instance)
         .execute(db)
         .await?;
     Ok(())

@@ -77,6 +77,11 @@ impl Store {
         state.replicas = by(replicas, |r: &koi_core::store::ReplicaRecord| r.id.clone());
         state.beliefs = beliefs(&mut db, &mut quarantined).await?;
         state.contrasts = contrast::contrasts_load(&mut db, &mut quarantined).await?;
+        let sql = "SELECT mechanism_id, doc::text FROM mechanism";
+        let mechanisms = documents(&mut db, ("mechanism", sql), &mut quarantined).await?;
+        state.mechanisms = by(mechanisms, |m: &koi_core::lifecycle::MechanismRecord| {
+            m.id.clone()
+        });
         state.prices = price::prices_load(&mut db, &mut quarantined).await?;
         if let Some(slow) = slow_state(&mut db).await? {
             state.slow = slow;

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use koi_core::store::RequestRecord;
 use koi_core::tick::{TickCause, TickRecord};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, MissedTickBehavior};
@@ -20,25 +21,29 @@ const PING_LIMIT: Duration = Duration::from_secs(3);
 /// Longest wait for known agents before the first tick of a start.
 const AGENTS_GRACE: Duration = Duration::from_secs(8);
 
-type Answer = oneshot::Sender<Result<TickRecord, TickError>>;
+/// Who asks, and where the answer goes.
+type Asked = (
+    RequestRecord,
+    oneshot::Sender<Result<TickRecord, TickError>>,
+);
 
 /// Asks for ticks.
 #[derive(Clone)]
 pub struct TickHandle {
-    requests: mpsc::Sender<Answer>,
+    requests: mpsc::Sender<Asked>,
     started: Instant,
     interval: Duration,
 }
 
 impl TickHandle {
-    /// Runs a tick now and waits for its end.
+    /// Runs a tick now and waits for its end. The request is remembered with it.
     ///
     /// # Errors
     /// Why it could not be opened or closed.
-    pub async fn run_now(&self) -> Result<TickRecord, TickError> {
+    pub async fn run_now(&self, request: RequestRecord) -> Result<TickRecord, TickError> {
         let (answer, wait) = oneshot::channel();
         self.requests
-            .send(answer)
+            .send((request, answer))
             .await
             .map_err(|_| TickError::Stopping)?;
         wait.await.map_err(|_| TickError::Stopping)?
@@ -87,7 +92,7 @@ pub fn spawn(
 struct Driver {
     parts: TickParts,
     interval: Duration,
-    inbox: mpsc::Receiver<Answer>,
+    inbox: mpsc::Receiver<Asked>,
     /// A tick that the start owes, or that is due once the database is back from having been away:
     /// what was lost or decided meanwhile shall not wait for the next boundary.
     owed: bool,
@@ -108,10 +113,11 @@ impl Driver {
             tokio::select! {
                 biased;
                 () = shutdown.cancelled() => return,
-                answer = self.inbox.recv() => match answer {
-                    Some(answer) => {
+                asked = self.inbox.recv() => match asked {
+                    Some((request, answer)) => {
+                        let ran = self.tick(TickCause::Operator, Some(request)).await;
                         // A caller that went away does not need the answer.
-                        drop(answer.send(self.tick(TickCause::Operator).await));
+                        drop(answer.send(ran));
                     }
                     None => return,
                 },
@@ -159,15 +165,19 @@ impl Driver {
     }
 
     async fn tick_and_log(&mut self, cause: TickCause) {
-        if let Err(error) = self.tick(cause).await {
+        if let Err(error) = self.tick(cause, None).await {
             tracing::warn!(%error, "a tick could not run");
         }
     }
 
     /// Runs a tick as a task of its own, so that a panic is a failed tick and not a dead server.
-    async fn tick(&mut self, cause: TickCause) -> Result<TickRecord, TickError> {
+    async fn tick(
+        &mut self,
+        cause: TickCause,
+        request: Option<RequestRecord>,
+    ) -> Result<TickRecord, TickError> {
         let limit = self.interval.mul_f64(0.8).min(Duration::from_secs(240));
-        let task = tokio::spawn(run_tick(self.parts.clone(), cause, limit));
+        let task = tokio::spawn(run_tick(self.parts.clone(), (cause, request), limit));
         let result = match task.await {
             Ok(result) => result,
             Err(join) => Err(TickError::Panicked(join.to_string())),

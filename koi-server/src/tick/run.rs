@@ -9,20 +9,26 @@ use std::time::{Duration, Instant};
 
 use koi_core::catalog::Catalog;
 use koi_core::causal::CausalModel;
+use koi_core::causal::graph::id_kind;
 use koi_core::ids::TickId;
+use koi_core::lifecycle::{MechanismRecord, with_records};
 use koi_core::params::Params;
 use koi_core::plan::PlanDraft;
 use koi_core::plan_check::{CheckedPlan, PlanViolation};
 use koi_core::planner::PlanningContext;
 use koi_core::server::{Command, Learned, Refusal, Reply};
 use koi_core::snapshot::Snapshot;
+use koi_core::store::RequestRecord;
+use koi_core::surrogate::points::PlannedPoints;
 use koi_core::tick::observatory::Observatory;
 use koi_core::tick::{Phase, PhaseEvent, TickCause, TickRecord, next};
+use koi_core::validation::meta::Calibration;
 use koi_core::validation::{EvidenceRow, UpdateTable};
 
 use crate::core_loop::{Core, utc_now};
 use crate::observability::Metric;
 use crate::store::Store;
+use crate::tick::points::PointsBoard;
 
 /// What a tick works with.
 #[derive(Clone)]
@@ -35,6 +41,8 @@ pub struct TickParts {
     pub observatory: Arc<Mutex<Observatory>>,
     /// Closed world and settings.
     pub world: World,
+    /// Performance that others measured.
+    pub points: Arc<PointsBoard>,
 }
 
 /// The closed world a tick is decided in; the same for every tick of a process.
@@ -91,14 +99,18 @@ impl From<Refusal> for Failed {
 /// [`TickError`] when it could not be opened or closed.
 pub async fn run_tick(
     parts: TickParts,
-    cause: TickCause,
+    (cause, request): (TickCause, Option<RequestRecord>),
     limit: Duration,
 ) -> Result<TickRecord, TickError> {
     let started = Instant::now();
     let seed = u64::try_from(utc_now().0).unwrap_or(0);
     let opened = parts
         .core
-        .command(Command::OpenTick { cause, seed })
+        .command(Command::OpenTick {
+            cause,
+            seed,
+            request,
+        })
         .await?;
     let Reply::TickOpened(snapshot) = opened else {
         return Err(TickError::Refused(Refusal::Conflict(
@@ -114,9 +126,11 @@ pub async fn run_tick(
 struct Run {
     parts: TickParts,
     snapshot: Snapshot,
+    points: Arc<PlannedPoints>,
     deadline: Instant,
     phase_ms: BTreeMap<String, f64>,
     evidence: Vec<EvidenceRow>,
+    calibration: Calibration,
     draft: Option<PlanDraft>,
     checked: Option<CheckedPlan>,
     first_violations: Vec<PlanViolation>,
@@ -124,13 +138,16 @@ struct Run {
 }
 
 impl Run {
-    fn new(parts: TickParts, snapshot: Snapshot, deadline: Instant) -> Self {
+    fn new(mut parts: TickParts, snapshot: Snapshot, deadline: Instant) -> Self {
+        parts.world = parts.world.with_mechanisms(&snapshot.state.mechanisms);
         Self {
             parts,
             snapshot,
+            points: Arc::default(),
             deadline,
             phase_ms: BTreeMap::new(),
             evidence: Vec::new(),
+            calibration: Calibration::default(),
             draft: None,
             checked: None,
             first_violations: Vec::new(),
@@ -241,13 +258,35 @@ impl Run {
 }
 
 impl World {
+    /// The same world with stored mechanisms over the catalog's seeds.
+    #[must_use]
+    pub fn with_mechanisms(&self, records: &BTreeMap<String, MechanismRecord>) -> Self {
+        if records.is_empty() {
+            return self.clone();
+        }
+        let stored = with_records(&self.causal, records, &|name| id_kind(self.catalog, name));
+        for (id, problems) in &stored.left_out {
+            let listed: Vec<String> = problems
+                .iter()
+                .map(|p| format!("{}: {}", p.field, p.message))
+                .collect();
+            let problem = listed.join("; ");
+            tracing::warn!(mechanism = id, problem, "a stored mechanism takes no part");
+        }
+        Self {
+            causal: Arc::new(stored.model),
+            ..self.clone()
+        }
+    }
+
     /// What planner and checks decide in.
     #[must_use]
-    pub fn planning_context(&self) -> PlanningContext<'_> {
+    pub fn planning_context<'a>(&'a self, points: &'a PlannedPoints) -> PlanningContext<'a> {
         PlanningContext {
             catalog: self.catalog,
             causal: &self.causal,
             params: &self.params,
+            points: &points.points,
         }
     }
 }

@@ -181,6 +181,54 @@ async fn refuses_strangers(koi: &Koi) {
     }
 }
 
+/// A map on the wire has no order, so a client's retries are other bytes; and ticks and jobs that are
+/// asked for at once under one key are one.
+async fn repeats_get_the_first_answer(client: &Client) {
+    let weighed = |name: &str| {
+        changed(|s| {
+            s.name = name.to_owned();
+            let outcomes = koi_core::variables::Outcome::ALL;
+            let weights = outcomes.map(|o| (o.name().to_owned(), 0.2));
+            s.preference = Some(v1::PreferenceSpec {
+                weights: weights.into(),
+                ..v1::PreferenceSpec::default()
+            });
+        })
+    };
+    let first = submit(client, "weighed", weighed("weighed")).await.unwrap();
+    for _ in 0..8 {
+        let again = submit(client, "weighed", weighed("weighed")).await.unwrap();
+        assert_eq!(again.job_id, first.job_id);
+    }
+    let at_once = || submit(client, "at-once", weighed("at-once"));
+    let (a, b, c) = tokio::join!(at_once(), at_once(), at_once());
+    let ids = [a, b, c].map(|answer| answer.unwrap().job_id);
+    assert!(ids.iter().all(|id| *id == ids[0]), "{ids:?}");
+
+    let tick = async |key: &str| {
+        let request = v1::RunTickRequest {
+            idempotency_key: key.to_owned(),
+        };
+        let reply = client.ticks().run_tick(request).await.unwrap();
+        reply.into_inner().tick.unwrap().tick_id
+    };
+    let (one, same) = tokio::join!(tick("tick"), tick("tick"));
+    assert_eq!(one, same);
+    assert_eq!(tick("tick").await, one);
+    assert!(tick("another").await > one);
+}
+
+async fn a_text_that_nothing_can_have_is_named(client: &Client) {
+    let request = v1::ListRowsRequest {
+        model: "a\0b".to_owned(),
+        gpu_type: "x".repeat(100_000),
+        ..v1::ListRowsRequest::default()
+    };
+    let status = client.performance().list_rows(request).await.unwrap_err();
+    assert_eq!(status.code(), Code::InvalidArgument);
+    assert_eq!(fields(&status), ["gpu_type", "model"]);
+}
+
 #[tokio::test]
 async fn hostile_submissions_are_refused_and_leave_nothing() {
     let koi = tokio::task::spawn_blocking(|| {
@@ -210,6 +258,8 @@ async fn hostile_submissions_are_refused_and_leave_nothing() {
     let other = submit(&client, "one-key", changed(|s| s.priority = Some(9))).await;
     assert!(other.is_err(), "the key belongs to another job: {other:?}");
     assert_eq!(job_names(&client).await, ["sound"]);
+    Box::pin(repeats_get_the_first_answer(&client)).await;
+    a_text_that_nothing_can_have_is_named(&client).await;
     tokio::task::spawn_blocking(move || drop(koi))
         .await
         .unwrap();

@@ -102,6 +102,62 @@ async fn refuses(client: &Client) {
     assert_eq!(fed(client, 10).await, [], "nothing is half-stored");
 }
 
+/// Many at once under one key: one is done, all get its answer.
+async fn answers_alike(client: &Client) {
+    let mut changed = feed((0..3).map(|i| row(&format!("alike-{i}"), 2.0)).collect());
+    update(client, changed.clone()).await.unwrap();
+    changed.idempotency_key = idempotency_key();
+    for price in &mut changed.prices {
+        price.usd_per_hour = Some(3.0);
+    }
+    let tries = (0..8).map(|_| {
+        let (client, request) = (client.clone(), changed.clone());
+        tokio::spawn(async move { update(&client, request).await.unwrap() })
+    });
+    for tried in tries.collect::<Vec<_>>() {
+        assert_eq!(tried.await.unwrap().n_replaced, 3);
+    }
+    // What changed nothing is answered alike as well, whatever came between.
+    let (same, mut between) = (feed(changed.prices.clone()), feed(changed.prices));
+    assert_eq!(update(client, same.clone()).await.unwrap().n_unchanged, 3);
+    between.prices[0].usd_per_hour = Some(4.0);
+    assert_eq!(update(client, between).await.unwrap().n_replaced, 1);
+    assert_eq!(update(client, same).await.unwrap().n_unchanged, 3);
+}
+
+async fn removed(client: &Client, request: &v1::RemovePricesRequest) -> Result<u64, Status> {
+    let reply = client.fleet().remove_prices(request.clone()).await?;
+    Ok(reply.into_inner().n_removed)
+}
+
+/// Takes out what `answers_alike` left; list prices and other rows of the feed stay.
+async fn takes_out(client: &Client, kept: usize) {
+    let nothing_named = v1::RemovePricesRequest::default();
+    let status = removed(client, &nothing_named).await.unwrap_err();
+    assert_eq!(fields(&status), ["all"]);
+    let mut one = v1::RemovePricesRequest {
+        idempotency_key: idempotency_key(),
+        instance: "alike-1".to_owned(),
+        reason: "a slip".to_owned(),
+        validate_only: true,
+        ..v1::RemovePricesRequest::default()
+    };
+    assert_eq!(removed(client, &one).await.unwrap(), 1);
+    assert_eq!(fed(client, 100).await.len(), kept + 3, "a dry run");
+    one.validate_only = false;
+    assert_eq!(removed(client, &one).await.unwrap(), 1);
+    assert_eq!(removed(client, &one).await.unwrap(), 1, "the first answer");
+    for instance in ["alike-0", "alike-2"] {
+        let other = v1::RemovePricesRequest {
+            idempotency_key: idempotency_key(),
+            instance: instance.to_owned(),
+            ..v1::RemovePricesRequest::default()
+        };
+        assert_eq!(removed(client, &other).await.unwrap(), 1);
+    }
+    assert_eq!(fed(client, 100).await.len(), kept);
+}
+
 /// What the newest plan knows of a job's options, and the tick of its prices.
 async fn tick(client: &Client) -> v1::Tick {
     let request = v1::RunTickRequest {
@@ -188,6 +244,8 @@ async fn a_price_is_refused_whole_or_used_by_the_next_plan_and_kept() {
 
     let more = (0..7).map(|i| row(&format!("own-{i}"), 2.0)).collect();
     assert_eq!(update(&client, feed(more)).await.unwrap().n_warnings, 7);
+    answers_alike(&client).await;
+    takes_out(&client, 8).await;
     let kept = fed(&client, 3).await;
     assert_eq!(kept.len(), 8, "pages add up");
     assert!(

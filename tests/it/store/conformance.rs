@@ -8,7 +8,7 @@ use super::records::*;
 use super::{AnyStore, comparable, programs};
 
 /// Offers a script to both stores and to the reference; all three must agree after every step.
-async fn agree(script: &[StoreTx]) -> (Vec<Result<(), TxRefusal>>, ServerState) {
+pub(super) async fn agree(script: &[StoreTx]) -> (Vec<Result<(), TxRefusal>>, ServerState) {
     let mut stores = AnyStore::both().await;
     let mut reference = ServerState::default();
     let mut answers = Vec::new();
@@ -49,6 +49,7 @@ async fn every_change_is_in_the_loaded_state() {
         tx(vec![put_plan(&plan(1, 0, &[chat.id], 0.1 + 0.2))]),
         tx(vec![
             Change::Slow(Box::default()),
+            Change::Mechanism(Box::new(super::mechanisms::proposal("M_0badcafe"))),
             Change::Host(Box::new(host("h1", 2))),
         ]),
         tx(vec![Change::Evidence(vec![evidence(1, chat.id, 0, 30)])]),

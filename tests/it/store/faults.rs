@@ -166,6 +166,36 @@ async fn hazard_b5_a_read_only_database_is_told_apart() {
     store.load_state().await.unwrap();
 }
 
+/// A trigger refuses as Postgres does when it cannot extend a file.
+#[tokio::test]
+async fn hazard_b6_a_full_disk_says_what_to_do_and_nothing_is_half_written() {
+    let database = TestDatabase::new().await;
+    let full = "CREATE FUNCTION full_disk() RETURNS trigger LANGUAGE plpgsql AS $$
+         BEGIN
+             RAISE EXCEPTION 'could not extend file' USING ERRCODE = 'disk_full';
+         END $$;
+         CREATE TRIGGER full_disk BEFORE INSERT ON audit FOR EACH ROW EXECUTE FUNCTION full_disk()";
+    let mut admin = database.raw().await;
+    sqlx::raw_sql(full).execute(&mut admin).await.unwrap();
+    let both = tx(vec![put_job(&job(1, "chat")), audit("no")]);
+    let error = database.store.commit(&both).await.unwrap_err();
+    let is_full = matches!(
+        error,
+        StoreError::Unavailable {
+            outage: Outage::DiskFull,
+            outcome: Outcome::NotApplied,
+            ..
+        }
+    );
+    assert!(is_full && error.is_transient(), "{error:?}");
+    assert!(error.to_string().contains("disk is full"), "{error}");
+    assert_eq!(load(&database).await.jobs.len(), 0);
+    let freed = "DROP TRIGGER full_disk ON audit";
+    sqlx::raw_sql(freed).execute(&mut admin).await.unwrap();
+    database.store.commit(&both).await.unwrap();
+    assert_eq!(load(&database).await.jobs.len(), 1);
+}
+
 #[tokio::test]
 async fn hazard_b8_a_held_lock_ends_in_a_typed_error_in_time() {
     let database = TestDatabase::new().await;

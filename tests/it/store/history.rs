@@ -54,6 +54,10 @@ pub(crate) async fn agree(stores: &[AnyStore; 2], program: &Program) {
         memory.belief_event_counts()
     );
     assert_eq!(store.beliefs_verify().await.unwrap(), []);
+    assert_eq!(
+        store.mechanism_tracks().await.unwrap(),
+        memory.mechanism_tracks()
+    );
     assert!(!program.reference.jobs.is_empty() || !memory.jobs_finished().is_empty());
 }
 
@@ -250,11 +254,14 @@ async fn the_evidence_of_the_fleet_is_read_by_tick_and_counted_as_it_comes() {
     assert_eq!(between, rows.iter().take(3).cloned().collect::<Vec<_>>());
     let newest = store.evidence_newest(2).await.unwrap();
     assert_eq!(newest, rows.iter().skip(2).cloned().collect::<Vec<_>>());
-    let decided = store.decided_rows().await.unwrap();
-    let expected = [("M_a".to_owned(), 2), ("M_b".to_owned(), 2)];
+    let tracks = store.mechanism_tracks().await.unwrap();
+    let decided: Vec<_> = tracks
+        .iter()
+        .map(|(id, t)| (id.as_str(), t.n_decided))
+        .collect();
     assert_eq!(
         decided,
-        expected.into_iter().collect(),
+        [("M_a", 2), ("M_b", 2)],
         "a row left out is not counted"
     );
 }

@@ -1,5 +1,6 @@
 //! Seeded random transactions, most of them valid, built against a reference state.
 
+use koi_core::catalog::price::PriceFilter;
 use koi_core::ids::{Epoch, PlanSeq};
 use koi_core::store::{
     Change, Expect, JobRecord, JobState, ReplicaPhase, ServerState, StoreTx, TxKind,
@@ -75,7 +76,7 @@ impl Program {
         let epoch = Epoch(self.reference.epoch.0.max(1) - stale);
         let kinds = TxKind::ALL;
         let kind = kinds
-            .get(usize::try_from(self.roll(13)).unwrap())
+            .get(usize::try_from(self.roll(14)).unwrap())
             .copied()
             .unwrap();
         StoreTx {
@@ -232,6 +233,15 @@ impl Program {
 
     /// Some machines, perhaps one of them twice.
     fn prices(&mut self) -> Change {
+        if self.roll(4) == 0 {
+            let instance = self
+                .pick(&[None, Some("p5.48xlarge"), Some("own")])
+                .unwrap();
+            return Change::PricesRemoved(PriceFilter {
+                instance: instance.map(str::to_owned),
+                ..PriceFilter::default()
+            });
+        }
         let n = 1 + self.roll(3);
         let row = |program: &mut Self| {
             let instance = program.pick(&["p5.48xlarge", "g5.xlarge", "own"]).unwrap();

@@ -165,6 +165,7 @@ pub(crate) fn ladder(generation: u32, usd_per_hour: f64) -> CommittedLadder {
         },
         promise: Promise {
             ranks: Vec::new(),
+            members: Vec::new(),
             bands: Vec::new(),
             outcomes: OutcomeValues::absent().with(Outcome::ALL[0], 1.0 / 3.0),
             sigma: SigmaTerms {
@@ -312,6 +313,7 @@ pub(crate) fn plan(seq: i64, parent: i64, jobs: &[JobId], objective: f64) -> Pla
         bound: Some(1e300),
         snapshot_hash: "0123456789abcdef".to_owned(),
         seed: u64::MAX,
+        tally: koi_core::plan::PlanTally::default(),
     }
 }
 
@@ -330,6 +332,7 @@ pub(crate) fn evidence(tick: i64, job: JobId, rank: u32, points: u32) -> Evidenc
         mechanisms: Vec::new(),
         deployment: None,
         contrasts: Vec::new(),
+        stood: None,
     }
 }
 

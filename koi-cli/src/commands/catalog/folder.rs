@@ -112,11 +112,12 @@ fn add(files: &mut Vec<(String, String)>, name: String, path: &Path) -> anyhow::
 
 /// A text file of at most 1 MiB.
 pub(super) fn read_bounded(path: &Path) -> anyhow::Result<String> {
-    let file = std::fs::File::open(path).with_context(|| format!("open {}", path.display()))?;
+    let unreadable = |e: std::io::Error| Failure::unreadable(path, &e);
+    let file = std::fs::File::open(path).map_err(unreadable)?;
     let mut text = String::new();
     file.take(MAX_BYTES + 1)
         .read_to_string(&mut text)
-        .with_context(|| format!("read {}", path.display()))?;
+        .map_err(unreadable)?;
     if text.len() as u64 > MAX_BYTES {
         let message = format!("{} is larger than {MAX_BYTES} bytes", path.display());
         return Err(Failure::new(ExitCode::Invalid, message).into());

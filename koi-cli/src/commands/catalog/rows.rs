@@ -286,7 +286,7 @@ pub(super) fn metrics(
 }
 
 pub(super) fn edges(model: &CausalModel, keep: impl Fn(&str, &str) -> bool) -> Table {
-    let mut grid = Grid::new(&["FROM", "TO", "SIGN", "PRIOR", "PHYSICS"]);
+    let mut grid = Grid::new(&["FROM", "TO", "SIGN", "PRIOR", "SEEDED", "PHYSICS"]);
     let mut values = Vec::new();
     let text = |v: Json| v.as_str().map_or_else(|| v.to_string(), str::to_owned);
     for edge in model.edges() {
@@ -295,14 +295,26 @@ pub(super) fn edges(model: &CausalModel, keep: impl Fn(&str, &str) -> bool) -> T
             continue;
         }
         let (sign, prior) = (json!(edge.sign), json!(edge.prior));
-        values
-            .push(json!({ "from": from, "to": to, "sign": sign, "prior": prior, "doc": edge.doc }));
+        values.push(json!({
+            "from": from, "to": to, "sign": sign, "prior": prior, "doc": edge.doc,
+            "seeded": edge.seeded, "exception": edge.exception,
+        }));
+        let seeded = match (edge.seeded, &edge.exception) {
+            (true, None) => "yes",
+            (true, Some(_)) => "exception",
+            (false, _) => "no",
+        };
+        let mut physics = edge.doc.clone();
+        if let Some(reason) = &edge.exception {
+            physics = format!("{physics} Exception: {reason}");
+        }
         grid.row([
             from.to_owned(),
             to.to_owned(),
             text(sign),
             text(prior),
-            edge.doc.clone(),
+            seeded.to_owned(),
+            physics,
         ]);
     }
     Table {

@@ -1,5 +1,7 @@
 //! `koi catalog show`: a table, or everything about one row.
 
+use std::collections::BTreeSet;
+
 use koi_core::catalog::price::PriceBook;
 use koi_core::catalog::{Catalog, EngineVersion, Feature, check_all};
 use koi_core::causal::CausalModel;
@@ -91,6 +93,11 @@ pub(super) fn table(
         .transpose()
         .map_err(|e| Failure::new(ExitCode::Invalid, format!("--engine-version: {e}")))?;
     let cloud = args.cloud.as_deref();
+    let engines = catalog.engines().map(|e| e.engine.as_str());
+    check_known("--engine", engine, engines.collect())?;
+    let clouds = prices.iter().map(|(key, _)| key.cloud.as_str());
+    let clouds = clouds.chain(catalog.instance_types().map(|i| i.cloud.as_str()));
+    check_known("--cloud", cloud, clouds.collect())?;
     let found = match what {
         "features" => rows::features(catalog, true)?,
         "context" => rows::features(catalog, false)?,
@@ -118,6 +125,17 @@ pub(super) fn table(
         _ => return Ok(None),
     };
     Ok(Some(found))
+}
+
+/// A filter that nothing can match is a mistake, not an empty table.
+fn check_known(option: &str, wanted: Option<&str>, known: BTreeSet<&str>) -> Result<(), Failure> {
+    let Some(wanted) = wanted.filter(|w| !known.contains(w)) else {
+        return Ok(());
+    };
+    let wanted: String = wanted.chars().take(80).collect();
+    let known: Vec<&str> = known.into_iter().collect();
+    let message = format!("{option}: {wanted:?} is not known: {}", known.join(", "));
+    Err(Failure::new(ExitCode::Invalid, message))
 }
 
 fn closed(rows: impl IntoIterator<Item = (Json, Vec<String>)>) -> Table {
@@ -225,7 +243,12 @@ fn not_found(shown: &Shown, name: &str) -> anyhow::Error {
         .chain(catalog.gpu_types().map(|g| g.id.as_str()))
         .chain(catalog.instance_types().map(|i| i.id.as_str()))
         .chain(shown.model.mechanisms().map(|m| m.id.as_str()));
-    let near = nearest(name, names).map_or_else(String::new, |n| format!("; did you mean {n}?"));
+    let of_many = TABLES
+        .into_iter()
+        .find(|t| t.strip_suffix('s') == Some(name));
+    let near = of_many
+        .or_else(|| nearest(name, names))
+        .map_or_else(String::new, |n| format!("; did you mean {n}?"));
     let shown: String = name.chars().take(80).collect();
     let message = format!("no table and no row of the catalog is called {shown:?}{near}");
     Failure::new(ExitCode::NotFound, message).into()

@@ -9,11 +9,13 @@ use koi_core::surrogate::EngineProfile;
 use koi_core::surrogate::measured_row::{Question, RowAnswer};
 use koi_core::surrogate::points::MeasuredPoints;
 use koi_core::surrogate::stack::{Calibration, StackPrediction, Stacked};
+use serde::Serialize;
 
 use super::models::ModelBook;
+use super::target::Target;
 use super::{does_not_fit, gpu, price};
-use crate::failure::Failure;
-use crate::output::print;
+use crate::failure::{ExitCode, Failure};
+use crate::output::{Format, emit};
 
 /// Largest table.
 const MAX_BYTES: u64 = 256 << 20;
@@ -39,37 +41,42 @@ enum Line {
 
 /// Predicts a table.
 pub(super) fn run(
+    format: Format,
     models: &mut ModelBook,
     (input, output): (&Path, &Path),
-    usd_per_gpu_hour: Option<f64>,
-    points: &MeasuredPoints,
+    (usd_per_gpu_hour, points): (Option<f64>, &MeasuredPoints),
 ) -> anyhow::Result<()> {
-    let size = std::fs::metadata(input)
-        .with_context(|| input.display().to_string())?
-        .len();
-    anyhow::ensure!(size <= MAX_BYTES, "{} is too long", input.display());
-    let text = std::fs::read_to_string(input).with_context(|| input.display().to_string())?;
-    let rows = asked_rows(&text)
-        .map_err(|problems| Failure::invalid(&input.display().to_string(), problems))?;
+    let name = input.display().to_string();
+    let target = Target::of(input, output)?;
+    let text = read(input)?;
+    let rows = asked_rows(&text).map_err(|problems| Failure::invalid(&name, problems))?;
     let lines: Vec<(String, Line)> = rows
         .into_iter()
         .map(|row| {
-            (
-                row.row_id.clone(),
-                line(models, row, usd_per_gpu_hour, points),
-            )
+            let id = row.row_id.clone();
+            (id, line(models, row, usd_per_gpu_hour, points))
         })
         .collect();
-    if output == Path::new("-") {
-        return write(std::io::stdout().lock(), &lines);
+    let to_stdout = matches!(target, Target::Stdout);
+    target.put(|to| write(to, &lines))?;
+    if to_stdout {
+        return Ok(());
     }
-    // A half-written table must not pass for a whole one.
-    let mut temporary = output.as_os_str().to_owned();
-    temporary.push(".new");
-    let file = std::fs::File::create(&temporary).context("create the table of predictions")?;
-    write(std::io::BufWriter::new(file), &lines)?;
-    std::fs::rename(&temporary, output).context("put the table of predictions in place")?;
-    print(&summary(&lines))
+    let summary = Summary::of(&lines);
+    emit(format, &summary, || summary.text())
+}
+
+fn read(input: &Path) -> Result<String, Failure> {
+    use std::io::Read as _;
+    let mut text = String::new();
+    let read = std::fs::File::open(input)
+        .and_then(|file| file.take(MAX_BYTES + 1).read_to_string(&mut text));
+    read.map_err(|e| Failure::unreadable(input, &e))?;
+    if text.len() as u64 > MAX_BYTES {
+        let why = format!("{} is longer than {} MiB", input.display(), MAX_BYTES >> 20);
+        return Err(Failure::new(ExitCode::Invalid, why));
+    }
+    Ok(text)
 }
 
 fn line(
@@ -201,16 +208,34 @@ fn write(to: impl Write, lines: &[(String, Line)]) -> anyhow::Result<()> {
     out.flush().context("write the predictions")
 }
 
-fn summary(lines: &[(String, Line)]) -> String {
-    let count = |status: &str| lines.iter().filter(|(_, l)| l.status() == status).count();
-    format!(
-        "{} rows: {} predicted, {} do not fit, {} not supported, {} invalid",
-        lines.len(),
-        count("ok"),
-        count("does_not_fit"),
-        count("unsupported"),
-        count("invalid")
-    )
+/// What became of the rows.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+struct Summary {
+    rows: usize,
+    predicted: usize,
+    does_not_fit: usize,
+    unsupported: usize,
+    invalid: usize,
+}
+
+impl Summary {
+    fn of(lines: &[(String, Line)]) -> Self {
+        let count = |status: &str| lines.iter().filter(|(_, l)| l.status() == status).count();
+        Self {
+            rows: lines.len(),
+            predicted: count("ok"),
+            does_not_fit: count("does_not_fit"),
+            unsupported: count("unsupported"),
+            invalid: count("invalid"),
+        }
+    }
+
+    fn text(&self) -> String {
+        format!(
+            "{} rows: {} predicted, {} do not fit, {} not supported, {} invalid",
+            self.rows, self.predicted, self.does_not_fit, self.unsupported, self.invalid
+        )
+    }
 }
 
 #[cfg(test)]
@@ -258,6 +283,44 @@ d,llama-3.1-8b,H100,1,1,1,vllm,nan,200,batch,16,
     }
 
     #[test]
+    fn nothing_that_a_row_says_is_left_aside() {
+        let header = "row_id,model,gpu_type,num_gpus,tp,pp,ep,dp,engine,engine_version,kv_dtype,isl,osl,load_kind,concurrency_or_rate\n";
+        let good = "r,llama-3.1-8b,H100,1,1,1,,,vllm,0.9.0,,1000,200,concurrency,16";
+        let cases = [
+            (",1,1,1,,,", ",0,1,1,,,", "num_gpus"),
+            (",1,1,1,,,", ",1,0,1,,,", "tp"),
+            (",1,1,1,,,", ",1,1,1,,0,", "dp"),
+            (",1,1,1,,,", ",1,1,1,,1000000,", "tp · pp · dp"),
+            (",1,1,1,,,", ",,1,1,,1000000,", "tp · pp · dp"),
+            (",1,1,1,,,", ",1,1,1,7,,", "ep"),
+            ("0.9.0", "banana", "engine_version"),
+            ("0.9.0,,", "0.9.0,int1,", "kv_dtype"),
+            ("1000,200", "-1,200", "isl"),
+            ("1000,200", "1000,0", "osl"),
+        ];
+        assert_eq!(predicted(&format!("{header}{good}"))[0].1.status(), "ok");
+        for (from, to, word) in cases {
+            let lines = predicted(&format!("{header}{}", good.replace(from, to)));
+            let (status, reason) = (lines[0].1.status(), lines[0].1.reason());
+            assert!(
+                ["invalid", "unsupported"].contains(&status),
+                "{to}: {status}"
+            );
+            assert!(reason.contains(word), "{to}: {reason}");
+        }
+        for fine in [
+            "nightly-2026-02",
+            "gpt-oss-dev",
+            "1.x (docs)",
+            "0.5.1-rc0.pre1",
+            "",
+        ] {
+            let lines = predicted(&format!("{header}{}", good.replace("0.9.0", fine)));
+            assert_eq!(lines[0].1.status(), "ok", "{fine}");
+        }
+    }
+
+    #[test]
     fn a_measured_value_cannot_leak() {
         let other = TABLE.replace("123456", "9");
         assert_eq!(written(&predicted(TABLE)), written(&predicted(&other)));
@@ -273,7 +336,7 @@ d,llama-3.1-8b,H100,1,1,1,vllm,nan,200,batch,16,
         };
         let points = |text: &str| {
             let mut models = ModelBook::open(None).unwrap();
-            super::super::perf::read(&mut models, text).unwrap()
+            super::super::perf::read(&mut models, text).unwrap().points
         };
         let (slow, fast) = (points(&table("a", "500")), points(&table("a", "5000")));
         assert_eq!((slow.len(), fast.len()), (1, 1));

@@ -54,6 +54,10 @@ pub(super) fn one(one: &One) -> String {
         out.push(String::new());
         out.push(settings(report));
     }
+    if let Some(report) = &one.measured_points {
+        out.push(String::new());
+        out.extend(report.lines().iter().map(|line| escape(line)));
+    }
     if let Some(usd) = one.usd_per_million_output_tokens {
         out.push(String::new());
         out.push(format!(

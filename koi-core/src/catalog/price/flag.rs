@@ -1,6 +1,6 @@
 //! Prices that should not be believed: old ones and absurd ones.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use serde::Serialize;
@@ -39,6 +39,8 @@ pub enum PriceProblem {
     },
     /// The catalog does not know the machine, so nothing can be compared.
     UnknownInstance,
+    /// No listed price and no host is of its cloud and region, so it holds for nothing.
+    UnknownPlace,
 }
 
 impl PriceProblem {
@@ -52,6 +54,7 @@ impl PriceProblem {
             Self::AboveList { .. } => "above_list",
             Self::BelowList { .. } => "below_list",
             Self::UnknownInstance => "unknown_instance",
+            Self::UnknownPlace => "unknown_place",
         }
     }
 }
@@ -65,6 +68,10 @@ impl fmt::Display for PriceProblem {
             Self::AboveList { ratio } => write!(f, "is {ratio:.1} times the list price"),
             Self::BelowList { ratio } => write!(f, "is {ratio:.3} of the list price"),
             Self::UnknownInstance => write!(f, "is of a machine that is not in the catalog"),
+            Self::UnknownPlace => write!(
+                f,
+                "is of a cloud and region that no listed price and no host has: it holds for nothing"
+            ),
         }
     }
 }
@@ -108,6 +115,32 @@ impl PriceBook {
             }
         }
         flags
+    }
+}
+
+/// Cloud and region of a price or a host.
+pub type Place = (String, String);
+
+impl PriceBook {
+    /// Every cloud and region in the book.
+    #[must_use]
+    pub fn places(&self) -> BTreeSet<Place> {
+        let place = |key: &PriceKey| (key.cloud.clone(), key.region.clone());
+        self.iter().map(|(key, _)| place(key)).collect()
+    }
+
+    /// Prices of places that are not among the known ones.
+    #[must_use]
+    pub fn in_unknown_places(&self, known: &BTreeSet<Place>) -> Vec<PriceFlag> {
+        let is_strange = |key: &PriceKey| !known.contains(&(key.cloud.clone(), key.region.clone()));
+        let strange = self.iter().filter(|(key, _)| is_strange(key));
+        strange
+            .map(|(key, price)| PriceFlag {
+                key: key.clone(),
+                usd_per_hour: Some(price.usd_per_hour).filter(|p| p.is_finite()),
+                problem: PriceProblem::UnknownPlace,
+            })
+            .collect()
     }
 }
 

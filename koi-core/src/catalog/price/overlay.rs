@@ -2,9 +2,9 @@
 //!
 //! The same form serves a price feed: a feed is an overlay that is merged again and again.
 
-use std::collections::BTreeSet;
+mod read;
 
-use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 
 use super::{
     Date, Dated, MAX_FILE_BYTES, MAX_PRICES, MAX_USD_PER_HOUR, Price, PriceBook, PriceKey,
@@ -13,9 +13,11 @@ use super::{
 use crate::environment::Market;
 use crate::violation::{FieldViolation, Violations};
 
+/// Most discounts of one overlay.
+const MAX_DISCOUNTS: usize = 1000;
+
 /// One price that replaces the list's.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct OverlayPrice {
     /// Cloud.
     pub cloud: String,
@@ -43,19 +45,15 @@ impl OverlayPrice {
 }
 
 /// A discount on everything that matches; what is left out matches all.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Discount {
     /// Cloud.
     pub cloud: String,
     /// Region.
-    #[serde(default)]
     pub region: Option<String>,
     /// Market.
-    #[serde(default)]
     pub market: Option<Market>,
     /// The cloud's name for the machine.
-    #[serde(default)]
     pub instance: Option<String>,
     /// What the price is multiplied by.
     pub factor: f64,
@@ -71,18 +69,15 @@ impl Discount {
 }
 
 /// Prices and discounts of one source.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct PriceOverlay {
     /// Where they come from, e.g. a contract.
     pub source: String,
     /// When they were so.
     pub date: Date,
     /// Discounts; they apply to the list, before the prices.
-    #[serde(default, rename = "discount")]
     pub discounts: Vec<Discount>,
     /// Prices.
-    #[serde(default, rename = "price")]
     pub prices: Vec<OverlayPrice>,
 }
 
@@ -90,9 +85,9 @@ impl PriceOverlay {
     /// Reads an overlay file.
     ///
     /// # Errors
-    /// The parser's message, or every row that is out of bounds: factors outside (0, 10], too many
-    /// rows, names that are not printable, a machine priced twice, prices outside
-    /// (0, [`MAX_USD_PER_HOUR`]]. Here, unlike in a list, a bad price is refused: it is the
+    /// The parser's message, or every key that is wrong and every row that is out of bounds: factors
+    /// outside (0, 10], too many rows, names that are not printable, a machine priced twice, prices
+    /// outside (0, [`MAX_USD_PER_HOUR`]]. Here, unlike in a list, a bad price is refused: it is the
     /// operator's own.
     pub fn parse(text: &str) -> Result<Self, Vec<FieldViolation>> {
         let mut problems = Violations::default();
@@ -100,14 +95,7 @@ impl PriceOverlay {
             problems.add("", format!("is larger than {MAX_FILE_BYTES} bytes"));
             return Err(problems.into_vec());
         }
-        let overlay = match toml::from_str::<Self>(text) {
-            Ok(overlay) => overlay,
-            Err(error) => {
-                problems.add("", error.to_string());
-                return Err(problems.into_vec());
-            }
-        };
-        overlay.checked()
+        read::parse(text)
     }
 
     /// The overlay itself when all of its rows are within bounds: the door for a price feed.
@@ -121,36 +109,54 @@ impl PriceOverlay {
     }
 
     fn check(&self, problems: &mut Violations) {
-        if self.source.is_empty() || self.source.len() > 400 {
-            problems.add(
-                "source",
-                "says in 1 to 400 bytes where the prices come from",
-            );
-        }
-        if self.prices.len() > MAX_PRICES || self.discounts.len() > 1000 {
-            let limits = format!("at most {MAX_PRICES} prices and 1000 discounts");
+        check_source(&self.source, problems);
+        if self.prices.len() > MAX_PRICES || self.discounts.len() > MAX_DISCOUNTS {
+            let limits = format!("at most {MAX_PRICES} prices and {MAX_DISCOUNTS} discounts");
             problems.add("", limits);
             return;
         }
-        for (i, discount) in self.discounts.iter().enumerate() {
-            if !(discount.factor > 0.0 && discount.factor <= 10.0) {
-                problems.add(format!("discount[{i}].factor"), "must be in (0, 10]");
-            }
+        check_discounts(self.discounts.iter().enumerate(), problems);
+        check_prices(self.prices.iter().enumerate(), problems);
+    }
+}
+
+fn check_source(source: &str, problems: &mut Violations) {
+    if source.is_empty() || source.len() > 400 {
+        problems.add(
+            "source",
+            "says in 1 to 400 bytes where the prices come from",
+        );
+    }
+}
+
+fn check_discounts<'a>(
+    rows: impl Iterator<Item = (usize, &'a Discount)>,
+    problems: &mut Violations,
+) {
+    for (i, discount) in rows {
+        if !(discount.factor > 0.0 && discount.factor <= 10.0) {
+            problems.add(format!("discount[{i}].factor"), "must be in (0, 10]");
         }
-        let mut seen = BTreeSet::new();
-        for (i, price) in self.prices.iter().enumerate() {
-            let key = price.key();
-            if let Some(bad) = unprintable(&key) {
-                problems.add(format!("price[{i}]"), bad);
-            }
-            let usd = price.usd_per_hour;
-            if !(usd > 0.0 && usd <= MAX_USD_PER_HOUR) {
-                let message = format!("must be positive and at most {MAX_USD_PER_HOUR} USD/h");
-                problems.add(format!("price[{i}].usd_per_hour"), message);
-            }
-            if !seen.insert(key) {
-                problems.add(format!("price[{i}]"), "is priced twice");
-            }
+    }
+}
+
+fn check_prices<'a>(
+    rows: impl Iterator<Item = (usize, &'a OverlayPrice)>,
+    problems: &mut Violations,
+) {
+    let mut seen = BTreeSet::new();
+    for (i, price) in rows {
+        let key = price.key();
+        if let Some(bad) = unprintable(&key) {
+            problems.add(format!("price[{i}]"), bad);
+        }
+        let usd = price.usd_per_hour;
+        if !(usd > 0.0 && usd <= MAX_USD_PER_HOUR) {
+            let message = format!("must be positive and at most {MAX_USD_PER_HOUR} USD/h");
+            problems.add(format!("price[{i}].usd_per_hour"), message);
+        }
+        if !seen.insert(key) {
+            problems.add(format!("price[{i}]"), "is priced twice");
         }
     }
 }

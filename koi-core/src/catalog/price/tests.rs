@@ -172,8 +172,8 @@ fn bad_overlays_are_refused_row_by_row() {
             "[[price]]\ncloud = \"a\"\nregion = \"b\"\nmarket = \"spot\"\ninstance = \"c\"\nusd_per_hour = inf",
             "price[0]",
         ),
-        ("[[price]]\ncloud = \"a\"", "missing field"),
-        ("extra = 1", "unknown field"),
+        ("[[price]]\ncloud = \"a\"", "price[0].region: is required"),
+        ("extra = 1", "extra: unknown key"),
     ] {
         let problems = PriceOverlay::parse(&text(row)).unwrap_err();
         let shown: String = problems

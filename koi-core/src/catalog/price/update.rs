@@ -142,7 +142,11 @@ impl PriceBook {
         }
         let mut problems = Violations::default();
         if self.len() + merged.n_added as usize > MAX_PRICES {
-            let message = format!("the feed would hold more than {MAX_PRICES} prices");
+            let (held, added) = (self.len(), merged.n_added);
+            let message = format!(
+                "the feed holds {held} prices and may hold {MAX_PRICES}; this update adds {added}: make room with \
+                 `koi prices remove` (--cloud, --region, --market, --instance), `koi prices list --origin feed` shows them"
+            );
             problems.add("price", message);
         }
         problems.finish(merged)

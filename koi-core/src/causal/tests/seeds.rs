@@ -1,4 +1,4 @@
-//! The shipped mechanisms: every edge is part of a story, and every story can be tested.
+//! The shipped mechanisms: every seeded edge is part of a story, and every story can be tested.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -33,11 +33,11 @@ fn causes<'a>(model: &'a CausalModel, mechanism: &'a Mechanism) -> Vec<&'a str> 
 }
 
 #[test]
-fn every_edge_is_named_by_a_mechanism_of_three_to_twelve() {
+fn every_seeded_edge_is_named_by_a_mechanism_of_three_to_twelve() {
     let model = model();
     let named: BTreeSet<&String> = model.mechanisms().flat_map(|m| &m.edges).collect();
     let waiting: Vec<&str> = model
-        .edges()
+        .seeded_edges()
         .map(|e| e.id.as_str())
         .filter(|id| !named.contains(&(*id).to_owned()))
         .collect();

@@ -121,18 +121,19 @@ terms! {
         [DecodeStepsPerSec, CommOverheadPct],
         "Multiplies the latency of an all-reduce over NVLink and its like.";
     AllreduceLatencyFactor => "allreduce_latency_factor", Product, 1.0, 0.05, 20.0,
-        [CommOverheadPct],
+        [DecodeStepsPerSec, CommOverheadPct],
         "Multiplies the latency of an all-reduce.";
-    ExposedCommFactor => "exposed_comm_factor", Product, 1.0, 0.05, 1.0, [CommOverheadPct],
+    ExposedCommFactor => "exposed_comm_factor", Product, 1.0, 0.05, 1.0, [DecodeStepsPerSec],
         "Multiplies the link time that no computation hides.";
-    HalvesExposedFactor => "halves_exposed_factor", Least, 1.0, 0.05, 1.0, [CommOverheadPct],
+    HalvesExposedFactor => "halves_exposed_factor", Least, 1.0, 0.05, 1.0,
+        [DecodeStepsPerSec],
         "The same in steps that are cut in parts, each of which reads the weights again.";
     HalvesDecodeTokens => "halves_decode_tokens", Alone, 32.0, 0.0, HUGE, [DecodeStepsPerSec],
         "Tokens of a pure decode step from which it is cut in parts.";
     HalvesPrefillTokens => "halves_prefill_tokens", Alone, 512.0, 0.0, HUGE,
         [PrefillTokensPerSec],
         "Tokens of a step with prompts from which it is cut in parts.";
-    StepParts => "step_parts", Most, 2.0, 0.0, 64.0, [CommOverheadPct],
+    StepParts => "step_parts", Most, 2.0, 0.0, 64.0, [DecodeStepsPerSec],
         "Parts into which such a step is cut.";
     BubbleFactor => "bubble_factor", Product, 1.0, 0.05, 4.0, [PipelineBubbleFraction],
         "Multiplies the time that stages of a pipeline wait for each other.";
@@ -173,7 +174,7 @@ terms! {
     ConvolutionElementBytes => "convolution_element_bytes", Alone, 0.0, 1.0, 8.0,
         [KvPressureScore],
         "Bytes of one number of a recurrent state, its convolution part included.";
-    WindowsKept => "windows_kept", Most, 0.0, 0.0, 1.0, [KvPressureScore],
+    WindowsKept => "windows_kept", Most, 0.0, 0.0, 1.0, [RunningRequests],
         "1 where layers with a window keep every token.";
     ResidualSharded => "residual_sharded", Most, 0.0, 0.0, 1.0, [ActivationMemPressure],
         "1 where the residual stream is divided among shards instead of whole on each.";

@@ -156,14 +156,17 @@ pub fn check_document(document: &Value, now: UtcMicros) -> Result<JobSpec, Vec<F
 }
 
 /// Problems of values are dropped where the shape already explains them: a field that could not be
-/// read is also absent, and a misspelt key leaves its right spelling missing.
+/// read is also absent, as is what may stand instead of it, and a misspelt key leaves its right spelling
+/// missing.
 fn merged(mut shape: Vec<FieldViolation>, values: Vec<FieldViolation>) -> Vec<FieldViolation> {
     let explained = |v: &FieldViolation| {
         let (parent, key) = v.field.rsplit_once('.').unwrap_or(("", &v.field));
         shape.iter().any(|s| {
-            let (section, _) = s.field.rsplit_once('.').unwrap_or(("", ""));
+            let (section, read) = s.field.rsplit_once('.').unwrap_or(("", &s.field));
             let same_or_inside = s.field == v.field || (section == v.field && !section.is_empty());
-            same_or_inside || (section == parent && s.message.contains(key))
+            let is_missing = v.message.starts_with("is required");
+            let instead = is_missing && !read.is_empty() && v.message.contains(read);
+            same_or_inside || (section == parent && (s.message.contains(key) || instead))
         })
     };
     let rest: Vec<FieldViolation> = values.into_iter().filter(|v| !explained(v)).collect();

@@ -4,6 +4,8 @@
 //! Not validation of values: a rate of −1 is a fine number here. Every text of the user that ends up
 //! in a message is quoted, so control characters arrive escaped, and cut.
 
+mod checked;
+
 use serde_json::{Map, Value};
 
 use crate::violation::{Violations, nearest};
@@ -24,6 +26,8 @@ pub struct Reader<'a> {
     map: Option<&'a Map<String, Value>>,
     path: String,
     known: Vec<&'static str>,
+    /// Something else stands where the mapping should: nothing in it can be missed.
+    is_broken: bool,
 }
 
 /// The user's text in quotes, cut and escaped.
@@ -44,6 +48,41 @@ fn kind(value: &Value) -> String {
         Value::Array(_) => "a list".to_owned(),
         Value::Object(_) => "a mapping".to_owned(),
     }
+}
+
+/// The whole number that a value is; one beyond 64 bits has come as a float, and fits nothing.
+fn whole_of(value: &Value) -> Option<i128> {
+    let whole = value.as_u64().map(i128::from);
+    let far = |x: f64| match x {
+        x if x >= u64::MAX as f64 => Some(i128::MAX),
+        x if x <= i64::MIN as f64 => Some(i128::MIN),
+        _ => None,
+    };
+    whole
+        .or_else(|| value.as_i64().map(i128::from))
+        .or_else(|| value.as_f64().and_then(far))
+}
+
+/// What is wrong with a number that `T` cannot hold, and the last one that it can.
+fn beyond<T: TryFrom<i128>>(number: i128) -> String {
+    let (lowest, highest) = (
+        [i64::MIN, i64::from(i32::MIN)].map(i128::from),
+        [
+            u64::MAX,
+            i64::MAX as u64,
+            u32::MAX.into(),
+            u16::MAX.into(),
+            u8::MAX.into(),
+        ]
+        .map(i128::from),
+    );
+    let fits = |n: &i128| T::try_from(*n).is_ok();
+    let (word, limit) = if number < 0 {
+        ("too low; write at least", lowest.into_iter().find(fits))
+    } else {
+        ("too large; write at most", highest.into_iter().find(fits))
+    };
+    limit.map_or_else(|| "is too large".to_owned(), |n| format!("is {word} {n}"))
 }
 
 /// The unit that a field name ends in, for messages.
@@ -85,6 +124,7 @@ impl<'a> Reader<'a> {
             map,
             path: path.to_owned(),
             known: vec![],
+            is_broken: map.is_none() && value.is_some_and(|v| !v.is_null()),
         }
     }
 
@@ -147,15 +187,12 @@ impl<'a> Reader<'a> {
         bad: &mut Violations,
     ) -> Option<T> {
         let value = self.take(key)?;
-        let wide = value
-            .as_u64()
-            .map(i128::from)
-            .or_else(|| value.as_i64().map(i128::from));
+        let wide = whole_of(value);
         let number = wide.and_then(|n| T::try_from(n).ok());
         if number.is_none() {
             let problem = match wide {
-                Some(n) if n < 0 => "must not be negative".to_owned(),
-                Some(_) => "is too large".to_owned(),
+                Some(n) if n < 0 && T::try_from(-1).is_err() => "must not be negative".to_owned(),
+                Some(n) => beyond::<T>(n),
                 None => "must be a whole number".to_owned(),
             };
             bad.add(self.at(key), format!("{problem}, got {}", kind(value)));
@@ -165,6 +202,16 @@ impl<'a> Reader<'a> {
 
     /// A list of values, each read by its own reader.
     pub fn sections(&mut self, key: &'static str, bad: &mut Violations) -> Vec<Reader<'a>> {
+        self.sections_up_to(MAX_LIST_ENTRIES, key, bad)
+    }
+
+    /// The same for lists of another length.
+    pub fn sections_up_to(
+        &mut self,
+        max: usize,
+        key: &'static str,
+        bad: &mut Violations,
+    ) -> Vec<Reader<'a>> {
         let Some(value) = self.take(key) else {
             return vec![];
         };
@@ -172,10 +219,10 @@ impl<'a> Reader<'a> {
             bad.add(self.at(key), format!("must be a list, got {}", kind(value)));
             return vec![];
         };
-        if items.len() > MAX_LIST_ENTRIES {
+        if items.len() > max {
             bad.add(
                 self.at(key),
-                format!("has {} entries, at most {MAX_LIST_ENTRIES}", items.len()),
+                format!("has {} entries, at most {max}", items.len()),
             );
             return vec![];
         }
@@ -327,3 +374,6 @@ impl<'a> Reader<'a> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -72,6 +72,19 @@ pub(super) fn read(reader: &mut Reader<'_>, path: &str, config: &Value) -> Optio
     })
 }
 
+/// Elements that share a scale; -1 or none means a whole row.
+fn group_size(weights: &Value) -> Result<Option<u32>, String> {
+    let Some(value) = weights.get("group_size").filter(|v| !v.is_null()) else {
+        return Ok(None);
+    };
+    if value.as_i64() == Some(-1) {
+        return Ok(None);
+    }
+    let size = whole_number(value).filter(|n| (1..=65_536).contains(n));
+    let refusal = "group_size must be -1 or a whole number from 1 to 65536";
+    size.map(Some).ok_or_else(|| refusal.to_owned())
+}
+
 fn weight_format(weights: &Value) -> Result<Format, String> {
     let text = |key: &str| weights.get(key).and_then(Value::as_str).unwrap_or_default();
     let bits = weights.get("num_bits").and_then(whole_number);
@@ -84,8 +97,9 @@ fn weight_format(weights: &Value) -> Result<Format, String> {
         ("int", Some(8)) => WeightDtype::Int8,
         ("int", Some(4)) => WeightDtype::Int4,
         (kind, bits) => {
+            let bits = bits.map_or_else(|| "no number of".to_owned(), |n| n.to_string());
             return Err(format!(
-                "{bits:?} bits of type {:?} are not supported; float 8 and 4, int 8 and 4 are",
+                "{bits} bits of type {:?} are not supported; float 8 and 4, int 8 and 4 are",
                 shown(kind)
             ));
         }
@@ -98,7 +112,7 @@ fn weight_format(weights: &Value) -> Result<Format, String> {
             bits: 16 + zero_bits,
         },
         "group" => Scales::Group {
-            size: group.filter(|g| *g > 0),
+            size: group_size(weights)?,
             scale_bits: 16,
             zero_bits,
             input_bits: 0,

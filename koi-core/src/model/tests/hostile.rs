@@ -25,6 +25,49 @@ fn what_is_not_modelled_is_refused_by_name() {
 }
 
 #[test]
+fn a_class_that_is_not_modelled_is_refused_whatever_the_model_type() {
+    let classes = |class: &str| refusals(&config_with("architectures", json!([class])));
+    for (class, word) in [
+        ("MambaForCausalLM", "not modelled"),
+        ("FooForCausalLM", "not modelled"),
+        ("MixtralForCausalLM", "mixtral model"),
+        ("LlamaForSequenceClassification", "generates text"),
+    ] {
+        let found = classes(class);
+        assert!(found.len() == 1 && found[0].contains(class), "{found:?}");
+        assert!(found[0].contains(word), "{found:?}");
+    }
+    assert!(refusals(&config_with("architectures", json!("x")))[0].contains("list"));
+    for fine in [json!(["LlamaForCausalLM"]), json!([]), Value::Null] {
+        let text = config_with("architectures", fine);
+        assert!(ModelFacts::from_config_json(&text).is_ok());
+    }
+}
+
+#[test]
+fn a_quantization_that_means_nothing_is_refused() {
+    let weights = |group: Value| {
+        json!({"quant_method": "compressed-tensors", "config_groups": {"g": {
+            "targets": ["Linear"], "weights": {"type": "int", "num_bits": 4, "strategy": "group",
+            "group_size": group}}}})
+    };
+    let config = |q: Value| config_with("quantization_config", q);
+    for bad in [json!(0), json!(1_u64 << 62), json!("x"), json!(-2)] {
+        let found = refusals(&config(weights(bad)));
+        assert!(found[0].contains("group_size"), "{found:?}");
+    }
+    assert!(ModelFacts::from_config_json(&config(weights(json!(128)))).is_ok());
+    let mut elsewhere = weights(json!(128));
+    elsewhere["config_groups"]["g"]["targets"] = json!(["re:.*nothing_here.*"]);
+    let found = refusals(&config(elsewhere));
+    assert!(found[0].contains("applies to no matrix"), "{found:?}");
+    let mut seven = weights(json!(128));
+    seven["config_groups"]["g"]["weights"]["num_bits"] = json!(7);
+    let found = refusals(&config(seven));
+    assert!(found[0].contains("7 bits"), "{found:?}");
+}
+
+#[test]
 fn numbers_out_of_range_are_refused_with_their_field() {
     for key in [
         "num_hidden_layers",
@@ -183,6 +226,7 @@ fn defaults_are_named() {
 fn windows_are_read_or_missed_by_name() {
     let mut mistral: Value = serde_json::from_str(LLAMA_8B).unwrap();
     mistral["model_type"] = "mistral".into();
+    mistral["architectures"] = json!(["MistralForCausalLM"]);
     let by_class = facts(&mistral.to_string());
     assert_eq!(by_class.kinds[0].window, Some(4096));
     assert!(by_class.sources["sliding_window"].contains("default of MistralConfig"));

@@ -34,26 +34,22 @@ fn asked(mut cells: Cells<'_>) -> Result<MeasuredRow, Vec<FieldViolation>> {
     let row = MeasuredRow {
         model: cells.text("model").to_owned(),
         gpu_type: cells.text("gpu_type").to_owned(),
-        num_gpus: cells.width("num_gpus"),
-        tp: cells.width("tp"),
-        pp: cells.width("pp"),
-        // Experts are spread, and the table does not say over how many devices.
-        ep: match cells.text("ep") {
-            "on" => Some(0),
-            _ => cells.width("ep"),
-        },
-        dp: cells.width("dp"),
+        num_gpus: cells.devices("num_gpus"),
+        tp: cells.devices("tp"),
+        pp: cells.devices("pp"),
+        ep: cells.expert_width(),
+        dp: cells.devices("dp"),
         engine: cells.text("engine").to_owned(),
         engine_version: cells.optional("engine_version"),
         year: cells.text("date").get(..4).and_then(|y| y.parse().ok()),
         weight_dtype: cells.optional("weight_dtype"),
         kv_dtype: cells.optional("kv_dtype"),
-        isl: cells.number("isl"),
-        osl: cells.number("osl"),
-        load: cells.number("concurrency_or_rate"),
+        isl: cells.positive("isl"),
+        osl: cells.positive("osl"),
+        load: cells.positive("concurrency_or_rate"),
         load_kind: load_kind(&mut cells),
         is_disaggregated: notes.contains("DISAGGREGATED"),
-        n_requests: count_before(notes, " requests"),
+        n_requests: requests_of_run(notes),
     };
     cells.finish(row)
 }
@@ -67,6 +63,11 @@ fn load_kind(cells: &mut Cells<'_>) -> Option<LoadKind> {
     kind
 }
 
+/// Requests of a whole run, where a row's notes state them.
+pub(crate) fn requests_of_run(notes: &str) -> Option<u32> {
+    count_before(notes, " requests")
+}
+
 /// The number before a word in a text, such as 2000 in "rate inf, 2000 requests".
 fn count_before(text: &str, word: &str) -> Option<u32> {
     let (before, _) = text.split_once(word)?;
@@ -77,6 +78,8 @@ fn count_before(text: &str, word: &str) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::performance::PerformanceRow;
+    use crate::performance::import::{Given, import};
 
     #[test]
     fn measured_columns_change_nothing() {
@@ -91,6 +94,29 @@ mod tests {
             (row.ep, row.n_requests, row.tp),
             (Some(0), Some(200), Some(2))
         );
+    }
+
+    /// What the database keeps of a row asks the same as the table does.
+    #[test]
+    fn a_stored_row_asks_what_the_table_asks() {
+        let text = "source,row_id,model,gpu_type,date,isl,osl,load_kind,concurrency_or_rate,tp,ep,num_gpus,engine,notes,tpot_ms,tpot_stat\n\
+            s,a,m,H100,2024-05,100,10,max_num_seqs,4,8,on,8,vllm,\"rate inf, 200 requests\",20,mean\n\
+            s,b,m,H100,2025-05,100,10,concurrency,4,8,8,8,sglang,,20,mean\n\
+            s,c,m,H100,,100,10,offline,,8,,8,vllm,DISAGGREGATED,20,mean\n";
+        let imported = import(text, None, &Given::default()).unwrap();
+        assert_eq!(
+            (imported.rows.len(), imported.n_left_out),
+            (3, 0),
+            "{:?}",
+            imported.problems
+        );
+        assert_eq!(imported.rows[0].ep, Some(0), "on, not over how many");
+        for (row, asked) in imported.rows.iter().zip(asked_rows(text).unwrap()) {
+            // As it is stored and read back.
+            let stored = serde_json::to_string(row).unwrap();
+            let row: PerformanceRow = serde_json::from_str(&stored).unwrap();
+            assert_eq!(MeasuredRow::from(&row), asked.row.unwrap());
+        }
     }
 
     #[test]

@@ -131,6 +131,34 @@ impl<'a> Cells<'a> {
         Some(number as u32)
     }
 
+    /// Devices that experts are spread over; 0 for `on`, which does not say over how many.
+    pub(super) fn expert_width(&mut self) -> Option<u32> {
+        match self.text("ep") {
+            "on" => Some(0),
+            _ => self.width("ep"),
+        }
+    }
+
+    /// A whole number of devices or stages of a deployment that is asked about: 0 is none.
+    pub(super) fn devices(&mut self, column: &str) -> Option<u32> {
+        let width = self.width(column);
+        // Everything but a plain 0 has been refused with its own words.
+        if width.is_none() && self.text(column).parse() == Ok(0.0) {
+            self.refuse(column, "must be above 0; leave it out if unknown");
+        }
+        width
+    }
+
+    /// A number above 0, if there is one.
+    pub(super) fn positive(&mut self, column: &str) -> Option<f64> {
+        let number = self.number(column)?;
+        if number <= 0.0 {
+            self.refuse(column, "must be above 0; leave it out if unknown");
+            return None;
+        }
+        Some(number)
+    }
+
     /// Notes a problem.
     pub(super) fn refuse(&mut self, column: &str, message: impl Into<String>) {
         self.problems.add(column, message);

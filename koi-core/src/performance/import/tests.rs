@@ -98,12 +98,12 @@ fn metrics() -> String {
 fn both_layouts_of_guidellm_say_the_same() {
     let old = format!(
         r#"{{"benchmarks":[{{"id_":"a","args":{{"strategy":{{"type_":"concurrent","streams":8}}}},
-        "worker":{{"backend_model":"org/m"}},"start_time":1.5,"metrics":{}}}]}}"#,
+        "worker":{{"backend_model":"org/m"}},"start_time":1760000000.5,"metrics":{}}}]}}"#,
         metrics()
     );
     let new = format!(
         r#"{{"metadata":{{"version":1}},"args":{{"model":"org/m"}},"benchmarks":[{{"id_":"a",
-        "config":{{"strategy":{{"type_":"concurrent","streams":8}}}},"start_time":1.5,"metrics":{}}}]}}"#,
+        "config":{{"strategy":{{"type_":"concurrent","streams":8}}}},"start_time":1760000000.5,"metrics":{}}}]}}"#,
         metrics()
     );
     let [old, new] = [old, new].map(|text| import(&text, None, &given()).unwrap().rows);

@@ -24,7 +24,7 @@ fn row(mut cells: Cells<'_>, given: &Given) -> Result<PerformanceRow, Vec<FieldV
         n_gpus: cells.width("num_gpus").or(given.n_gpus),
         tp: cells.width("tp").or(given.tp),
         pp: cells.width("pp").or(given.pp),
-        ep: expert_parallel(&mut cells).or(given.ep),
+        ep: cells.expert_width().or(given.ep),
         dp: cells.width("dp"),
         engine: cells.optional("engine").or_else(|| given.engine.clone()),
         engine_version: cells
@@ -44,14 +44,6 @@ fn row(mut cells: Cells<'_>, given: &Given) -> Result<PerformanceRow, Vec<FieldV
         notes,
     };
     cells.finish(row)
-}
-
-/// `on` says that experts are spread, and not over how many devices.
-fn expert_parallel(cells: &mut Cells<'_>) -> Option<u32> {
-    if cells.text("ep") == "on" {
-        return None;
-    }
-    cells.width("ep")
 }
 
 fn load(cells: &mut Cells<'_>) -> Option<Load> {

@@ -97,3 +97,35 @@ fn names_are_read_back() {
     );
     assert_eq!(Statistic::from_words("max"), None);
 }
+
+#[test]
+fn a_date_begins_with_a_year_that_has_come() {
+    let dated = |date: &str| {
+        let mut row = row();
+        row.date = date.to_owned();
+        row
+    };
+    for fine in [
+        "",
+        "2024-10",
+        "2025-11..2026",
+        "2026-01-01",
+        "20240601-120000",
+        "1720000000.5",
+    ] {
+        assert!(dated(fine).check().is_ok(), "{fine}");
+    }
+    for bad in ["zz", "3000-01-01", "yesterday", "12"] {
+        assert!(dated(bad).check().is_err(), "{bad}");
+    }
+    let today = "2026-11-30".parse().unwrap();
+    for (date, is_late) in [
+        ("2026-12-01", false),
+        ("2026-12-02", true),
+        ("2027", true),
+        ("2025-11..2026", false),
+        ("", false),
+    ] {
+        assert_eq!(dated(date).is_from_the_future(today), is_late, "{date}");
+    }
+}

@@ -5,6 +5,8 @@ use crate::variables::Outcome;
 
 /// Options of one job that go into the joint choice.
 const OPTIONS_MAX: usize = 64;
+/// Options that stay for what they teach.
+const TEACHERS_MAX: usize = 8;
 /// Objectives of which the best option always stays.
 const CHAMPION_OBJECTIVES: usize = 4;
 
@@ -63,7 +65,10 @@ pub(super) fn drop_dominated(options: &mut Vec<LadderOption>) {
                 j != i && no_worse && (j < i || vectors[j] != vectors[i])
             })
     };
-    let marks: Vec<bool> = (0..options.len()).map(|i| !is_beaten(i)).collect();
+    let teachers = teachers(options);
+    let marks: Vec<bool> = (0..options.len())
+        .map(|i| teachers.contains(&i) || !is_beaten(i))
+        .collect();
     retain_marked(options, &marks);
 }
 
@@ -78,7 +83,7 @@ pub(super) fn cap(options: &mut Vec<LadderOption>) {
         return;
     }
     let mut marks = vec![false; options.len()];
-    for champion in champions(options) {
+    for champion in champions(options).into_iter().chain(teachers(options)) {
         marks[champion] = true;
     }
     let mut room = OPTIONS_MAX.saturating_sub(marks.iter().filter(|m| **m).count());
@@ -89,6 +94,21 @@ pub(super) fn cap(options: &mut Vec<LadderOption>) {
         }
     }
     retain_marked(options, &marks);
+}
+
+/// The options of highest information gain among those that meet the limits.
+fn teachers(options: &[LadderOption]) -> Vec<usize> {
+    let gain = |i: &usize| options[*i].terms.eig.value().filter(|gain| *gain > 0.0);
+    let mut ranked: Vec<(usize, f64)> = (0..options.len())
+        .filter(|i| options[*i].meets)
+        .filter_map(|i| Some((i, gain(&i)?)))
+        .collect();
+    ranked.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
+    ranked
+        .into_iter()
+        .take(TEACHERS_MAX)
+        .map(|(i, _)| i)
+        .collect()
 }
 
 fn champions(options: &[LadderOption]) -> Vec<usize> {

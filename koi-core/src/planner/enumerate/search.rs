@@ -149,9 +149,10 @@ impl Search<'_> {
         if let Some(refusal) = amount_refusal(&spec.constraints, sized.n_replicas, stated) {
             return refusals.place(key, refusal.code(), refusal.to_string());
         }
+        let eig = self.scorer.eig(self.view.record, rank);
         match self
             .scorer
-            .score(self.view, &sized.forecast, limits, self.change)
+            .score(self.view, &sized.forecast, limits, (self.change, eig))
         {
             Err(reason) => refusals.place(key, "NOT-SCORED", reason.to_string()),
             Ok(terms) => {

@@ -3,6 +3,7 @@
 
 use crate::job::{JobClass, Slo, Workload};
 use crate::planner::context::PlanningContext;
+use crate::planner::learned::Learned;
 use crate::planner::workload::{batch_progress, planned_workload};
 use crate::score::ObjectiveLimit;
 use crate::slow_loop::{IdealPoint, ideal_point};
@@ -24,6 +25,8 @@ pub struct JobView<'a> {
     pub limits: Vec<ObjectiveLimit>,
     /// Reference of J.
     pub ideal: IdealPoint,
+    /// What the surrogate's learned members know of its model.
+    pub learned: Learned<'a>,
     /// Weights of J: the operator's where pinned, else those of the class as they stand.
     pub weights: [f64; OUTCOME_COUNT],
 }
@@ -31,7 +34,11 @@ pub struct JobView<'a> {
 impl<'a> JobView<'a> {
     /// The view of a job in a snapshot.
     #[must_use]
-    pub fn of(record: &'a JobRecord, snapshot: &Snapshot, context: &PlanningContext<'_>) -> Self {
+    pub fn of(
+        record: &'a JobRecord,
+        snapshot: &'a Snapshot,
+        context: &PlanningContext<'a>,
+    ) -> Self {
         let measured = snapshot.measured.get(&record.id);
         let spec = &record.spec;
         let history = snapshot
@@ -49,6 +56,7 @@ impl<'a> JobView<'a> {
                 snapshot.state.slow.weights_of(spec.class)
             },
             workload,
+            learned: Learned::of(record, snapshot, context),
         }
     }
 

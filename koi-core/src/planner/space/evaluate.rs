@@ -12,9 +12,10 @@ use super::tables::{Mask, Value};
 use super::{Candidate, Kind, Site, Space};
 use crate::configuration::EngineShape;
 use crate::planner::enumerate::rules::amount_refusal;
-use crate::planner::forecast::{NoForecast, RankPlan, Summary, forecast_rank};
+use crate::planner::forecast::{NoForecast, RankPlan, Summary, forecast_rank, summarize_at};
 use crate::planner::pools::CHAIN_SIZES;
-use crate::score::PreparedLimits;
+use crate::score::{Eig, PreparedLimits};
+use crate::surrogate::Told;
 
 /// A shape with what its candidates share.
 struct Group<'s, 'a> {
@@ -78,8 +79,8 @@ impl<'a> Space<'a> {
                 n_replicas,
             };
             found.n_predictions += 1;
-            let summary = match forecast_rank(self.view, &rank) {
-                Ok((_, summary)) => summary,
+            let shared = match forecast_rank(self.view, &rank) {
+                Ok(shared) => shared,
                 // No number of replicas makes a chain fit.
                 Err(NoForecast::DoesNotFit(_)) => {
                     let left = group.first + n_group - position;
@@ -92,7 +93,7 @@ impl<'a> Space<'a> {
                 }
             };
             for site in &group.kind.sites {
-                self.judge(group, (site, n_replicas, position), &summary, found);
+                self.judge(group, (site, n_replicas, position), &shared, found);
                 position += 1;
             }
         }
@@ -103,7 +104,7 @@ impl<'a> Space<'a> {
         &self,
         group: &Group<'_, 'a>,
         (site, n_replicas, position): (&Site<'a>, u32, u64),
-        shared: &Summary,
+        (told, shared): &(Told, Summary),
         found: &mut Found,
     ) {
         if !group.holds(site, n_replicas) {
@@ -114,7 +115,11 @@ impl<'a> Space<'a> {
             shape: group.shape,
             n_replicas,
         };
-        let summary = shared.priced(&rank);
+        let summary = if site.own.is_empty() {
+            shared.priced(&rank)
+        } else {
+            summarize_at(self.view, &rank, told, site.own).priced(&rank)
+        };
         let constraints = &self.view.record.spec.constraints;
         let stated = summary.stated_usd_per_hour;
         if amount_refusal(constraints, n_replicas, stated).is_some() {
@@ -180,7 +185,10 @@ impl<'a> Space<'a> {
         found: &mut Found,
     ) {
         let breach = limits.any(&summary.outcomes, self.scorer.context.params);
-        let Ok(rating) = self.scorer.rate(self.view, summary, breach, self.change) else {
+        let Ok(rating) =
+            self.scorer
+                .rate(self.view, summary, breach, (self.change, Eig::NotComputed))
+        else {
             return found.refuse(Refusal::NotScored, 1);
         };
         let scored = Scored {

@@ -67,6 +67,7 @@ fn with_space(spec: JobSpec, axes: &Axes, check: impl FnOnce(&mut Space<'_>, &Po
         context: &context,
         snapshot: &world.snapshot,
         beliefs: &beliefs,
+        exploration: None,
     };
     let view = JobView::of(&world.snapshot.state.jobs[&id], &world.snapshot, &context);
     let pools = Pools::of(&world.snapshot);
@@ -204,6 +205,7 @@ fn spaces_are_bounded() {
         context: &context,
         snapshot: &world.snapshot,
         beliefs: &beliefs,
+        exploration: None,
     };
     let view = JobView::of(&world.snapshot.state.jobs[&id], &world.snapshot, &context);
     let pools = Pools::of(&world.snapshot);

@@ -3,7 +3,7 @@
 use super::super::*;
 use super::is_conflict;
 use super::sim::Sim;
-use crate::catalog::price::{OverlayPrice, PriceOverlay};
+use crate::catalog::price::{OverlayPrice, PriceFilter, PriceOverlay};
 use crate::environment::Market;
 use crate::planner::plan;
 use crate::planner::test_world::context;
@@ -34,6 +34,7 @@ impl Sim {
         let command = Command::UpdatePrices {
             update: Box::new(update),
             request,
+            remember: false,
         };
         match self.ask(command).unwrap() {
             Reply::Object(counts) => counts,
@@ -133,6 +134,7 @@ fn what_is_known_or_older_writes_nothing() {
     let refused = sim.ask(Command::UpdatePrices {
         update: Box::new(update.unwrap()),
         request,
+        remember: false,
     });
     assert!(refused.is_err() && !is_conflict(&refused));
     let kept = sim
@@ -145,4 +147,52 @@ fn what_is_known_or_older_writes_nothing() {
         .1
         .usd_per_hour;
     assert!((kept - 8.0).abs() < 1e-9, "nothing is half-stored");
+}
+
+#[test]
+fn an_answer_under_a_key_is_kept_even_when_nothing_changed() {
+    let mut sim = Sim::new(&[("a", 4)]);
+    sim.price(8.0, "2026-11-30");
+    let today = "2026-11-30".parse().unwrap();
+    let same = overlay(8.0, "2026-11-30").into_update(Catalog::embedded(), today, 180);
+    let (writes, request) = (sim.n_writes, sim.request());
+    let answer = sim.ask(Command::UpdatePrices {
+        update: Box::new(same.unwrap()),
+        request,
+        remember: true,
+    });
+    let counts = "0 added, 0 replaced, 1 unchanged, 0 older";
+    assert_eq!(answer.unwrap(), Reply::Object(counts.to_owned()));
+    assert_eq!(sim.n_writes, writes + 1);
+    assert_eq!(sim.server.state().prices.len(), 1);
+}
+
+#[test]
+fn prices_that_are_taken_out_hold_no_longer() {
+    let mut sim = Sim::new(&[("a", 4)]);
+    sim.submit(1, "chat").unwrap();
+    sim.price(8.0, "2026-11-30");
+    assert!((planned(&sim.frozen()) - 2.0).abs() < 1e-9);
+    let remove = |sim: &mut Sim, instance: &str| {
+        let request = sim.request();
+        sim.ask(Command::RemovePrices {
+            filter: PriceFilter {
+                cloud: Some("dc".to_owned()),
+                instance: Some(instance.to_owned()),
+                ..PriceFilter::default()
+            },
+            reason: "a slip".to_owned(),
+            request,
+        })
+    };
+    let none = remove(&mut sim, "h100x8").unwrap();
+    assert_eq!(none, Reply::Object("0".to_owned()));
+    assert_eq!(sim.server.state().prices.len(), 1);
+    let one = remove(&mut sim, "h100x4").unwrap();
+    assert_eq!(one, Reply::Object("1".to_owned()));
+    assert!(sim.server.state().prices.is_empty());
+    // What the host states holds again.
+    assert!((planned(&sim.frozen()) - 1.0).abs() < 1e-9);
+    sim.restart_server();
+    assert!(sim.server.state().prices.is_empty());
 }

@@ -25,7 +25,12 @@ impl Sim {
     /// Opens a tick and moves it to S4.
     pub(super) fn open_tick(&mut self) -> Result<Snapshot, Refusal> {
         let cause = TickCause::Schedule;
-        let Reply::TickOpened(snapshot) = self.ask(Command::OpenTick { cause, seed: 1 })? else {
+        let open = Command::OpenTick {
+            cause,
+            seed: 1,
+            request: None,
+        };
+        let Reply::TickOpened(snapshot) = self.ask(open)? else {
             panic!("no snapshot");
         };
         let steps = [

@@ -6,6 +6,8 @@ use crate::experience::PastOutcome;
 use crate::slow_loop::PlannedProbe;
 use crate::slow_loop::weights::class_default;
 use crate::validation::evidence::testing::{row, verdict};
+use crate::validation::meta::{ThresholdRow, VariableCalibration};
+use crate::validation::residual::Variable;
 use crate::validation::{Exercise, Quadrant};
 use crate::variables::{Outcome, OutcomeValues};
 
@@ -25,6 +27,7 @@ struct Parts<'a> {
     last_plan: Option<CommittedPlan<'a>>,
     experience: Experience,
     tracks: BTreeMap<String, MechanismTrack>,
+    calibration: Calibration,
 }
 
 impl Parts<'_> {
@@ -36,6 +39,7 @@ impl Parts<'_> {
             last_plan: None,
             experience: Experience::default(),
             tracks: BTreeMap::new(),
+            calibration: Calibration::default(),
         }
     }
 
@@ -45,6 +49,7 @@ impl Parts<'_> {
             rows: self.rows,
             earlier_rows: &[],
             tracks: &self.tracks,
+            calibration: &self.calibration,
             beliefs: &self.beliefs,
             state: &self.state,
             active_jobs: &[job(0), job(1), job(2)],
@@ -54,6 +59,25 @@ impl Parts<'_> {
         };
         let table = UpdateTable::embedded().unwrap();
         slow_update(&input, &model(), &table, &Params::default())
+    }
+}
+
+fn calibrated(variable: Variable) -> VariableCalibration {
+    VariableCalibration {
+        variable,
+        model_class: ModelClass::DenseSmall,
+        blocks: 30,
+        sigma: 0.05,
+        slack_sigmas: 0.5,
+        bias: 0.0,
+        model_error_std: 0.0,
+        noise_std: 0.05,
+        long_run_factor: 1.0,
+        level: 1.0,
+        thresholds: vec![ThresholdRow {
+            points: 256,
+            sigmas: vec![4.0],
+        }],
     }
 }
 
@@ -178,10 +202,11 @@ fn weights_follow_the_evidence_of_their_class_alone() {
     parts.experience.outcomes = (0..20).map(|i| past(40.0 + f64::from(i))).collect();
     let got = parts.run();
     let w = got.state.weights_of(JobClass::Online);
-    assert_ne!(w, class_default(JobClass::Online));
+    let bits = |w: [f64; 5]| w.map(f64::to_bits);
+    assert_ne!(bits(w), bits(class_default(JobClass::Online)));
     assert_eq!(
-        got.state.weights_of(JobClass::Batch),
-        class_default(JobClass::Batch)
+        bits(got.state.weights_of(JobClass::Batch)),
+        bits(class_default(JobClass::Batch))
     );
     assert!((w.iter().sum::<f64>() - 1.0).abs() < 1e-9);
     let ideal = got.state.ideal_points.first().unwrap();
@@ -213,6 +238,16 @@ fn a_mechanism_that_failed_often_enough_is_archived_once() {
         last_tick: Some(TickId(20)),
     };
     parts.tracks.insert("M_kv_pressure".to_owned(), track);
+    assert!(
+        parts.run().archived.is_empty(),
+        "thresholds are guesses until they are calibrated"
+    );
+    let judged_by = model().mechanism("M_kv_pressure").unwrap().clone();
+    let mediators = judged_by.mediators.iter().map(|v| Variable::V(*v));
+    for variable in mediators.chain(judged_by.outcomes.iter().map(|y| Variable::Y(*y))) {
+        assert!(parts.run().archived.is_empty(), "{}", variable.name());
+        parts.calibration.insert(calibrated(variable));
+    }
     assert_eq!(parts.run().archived, ["M_kv_pressure"]);
     parts.tracks.get_mut("M_kv_pressure").unwrap().n_decided = 29;
     assert!(parts.run().archived.is_empty());

@@ -62,7 +62,7 @@ impl Question {
     }
 
     fn predict(&self) -> Prediction {
-        match self.ask(|d, q| predict(d, q)) {
+        match self.ask(predict) {
             Answer::Prediction(p) => p,
             other => panic!("{other:?}"),
         }

@@ -13,7 +13,7 @@ pub struct RowPrediction {
     pub tpot_mean_ms: Option<f64>,
     /// Mean time to first token.
     pub ttft_mean_ms: Option<f64>,
-    /// 99th percentile of time per output token.
+    /// 99th percentile of time per output token, as a client measures it: not through buckets.
     pub tpot_p99_ms: Option<f64>,
     /// 99th percentile of time to first token.
     pub ttft_p99_ms: Option<f64>,
@@ -54,17 +54,19 @@ impl Question {
             }
         };
         let prediction = evaluation.prediction(&deployment, &demand);
-        let p99 = |outcome| prediction.outcomes.get(outcome);
+        let latency = prediction.latency;
         let backlog = self
             .backlog_per_replica
             .map(|n| backlog_ttft_ms(&evaluation, n));
         RowAnswer::Prediction(RowPrediction {
             tpot_mean_ms: prediction.tpot_mean_ms,
             ttft_mean_ms: backlog.or(prediction.ttft_mean_ms),
-            tpot_p99_ms: p99(Outcome::P99TpotMs),
+            tpot_p99_ms: latency.tpot.map(|s| s.p99_ms()),
             // Of requests that come at once, the last waits for all others: twice the mean.
-            ttft_p99_ms: backlog.map_or(p99(Outcome::P99TtftMs), |mean| Some(2.0 * mean)),
-            out_tok_s_system: p99(Outcome::ThroughputTokensPerSec),
+            ttft_p99_ms: backlog
+                .map(|mean| 2.0 * mean)
+                .or_else(|| latency.ttft.map(|s| s.p99_ms())),
+            out_tok_s_system: prediction.outcomes.get(Outcome::ThroughputTokensPerSec),
             situation: situation::of(&evaluation),
         })
     }
@@ -96,6 +98,23 @@ impl Question {
     pub fn predict(&self, gpu: &GpuType, profile: EngineProfile<'_>) -> Answer {
         let slo = Self::slo();
         crate::surrogate::predict_as(&self.deployment(gpu), &self.demand(&slo), profile)
+    }
+
+    /// What the planner's stack says of the row, or its refusal.
+    ///
+    /// # Errors
+    /// [`Answer::DoesNotFit`] or [`Answer::Unsupported`].
+    #[expect(
+        clippy::result_large_err,
+        reason = "predictions stay on the stack of the hot path"
+    )]
+    pub fn planned(
+        &self,
+        gpu: &GpuType,
+        ground: &crate::surrogate::Ground<'_>,
+    ) -> Result<crate::surrogate::Told, Answer> {
+        let slo = Self::slo();
+        crate::surrogate::predict_on(&self.deployment(gpu), &self.demand(&slo), ground)
     }
 
     fn deployment<'a>(&'a self, gpu: &'a GpuType) -> Deployment<'a> {

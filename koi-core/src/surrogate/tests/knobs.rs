@@ -3,29 +3,30 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{facts, lengths, online_slo, workload};
+use super::{facts, lengths, online_slo, profile, workload};
 use crate::catalog::check_all;
 use crate::catalog::{Catalog, CatalogText, Condition, Domain, Feature, Operator, SetBy, Value};
 use crate::causal::EdgeEnds;
 use crate::configuration::{ConfigurationDraft, EngineShape, Term};
 use crate::job::{JobClass, LengthStats, Workload};
 use crate::model::ModelFacts;
-use crate::surrogate::{Answer, Demand, Deployment, predict};
+use crate::surrogate::{Answer, Demand, Deployment, Prediction, predict_given};
 use crate::variables::{Mediator, MediatorValues};
 
 /// Fewest knobs that must move a mediator.
 const LEAST_MOVERS: usize = 90;
 
-type Settings = BTreeMap<String, Value>;
+pub(super) type Settings = BTreeMap<String, Value>;
 
 /// One place and load where some knobs matter.
-struct Scene {
-    model: ModelFacts,
-    gpu: &'static str,
-    settings: Settings,
-    workload: Workload,
-    rate: f64,
-    concurrency: Option<u32>,
+#[derive(Clone)]
+pub(super) struct Scene {
+    pub(super) model: ModelFacts,
+    pub(super) gpu: &'static str,
+    pub(super) settings: Settings,
+    pub(super) workload: Workload,
+    pub(super) rate: f64,
+    pub(super) concurrency: Option<u32>,
 }
 
 fn shipped(name: &str) -> ModelFacts {
@@ -78,7 +79,7 @@ impl Scene {
         }
     }
 
-    fn open(model: &str, gpu: &'static str, rate: f64, entries: &[(&str, u32)]) -> Self {
+    pub(super) fn open(model: &str, gpu: &'static str, rate: f64, entries: &[(&str, u32)]) -> Self {
         Self {
             rate,
             concurrency: None,
@@ -86,17 +87,34 @@ impl Scene {
         }
     }
 
-    fn about(self, workload: Workload) -> Self {
+    pub(super) fn about(self, workload: Workload) -> Self {
         Self { workload, ..self }
     }
 
-    fn predict(&self, shape: EngineShape) -> Option<MediatorValues> {
+    /// Fixed lengths, and prompts that share a prefix.
+    pub(super) fn sharing(prompt: f64, output: f64, prefix: f64) -> Workload {
+        shared(lengths(prompt), lengths(output), prefix)
+    }
+
+    pub(super) fn predict(&self, shape: EngineShape) -> Option<MediatorValues> {
+        Some(
+            self.predict_given(shape, &MediatorValues::absent())?
+                .mediators,
+        )
+    }
+
+    /// Prediction with some mediators held; `None` where nothing runs.
+    pub(super) fn predict_given(
+        &self,
+        shape: EngineShape,
+        held: &MediatorValues,
+    ) -> Option<Prediction> {
         let deployment = Deployment {
             model: &self.model,
             gpu: Catalog::embedded().gpu_type(self.gpu).unwrap(),
             shape,
             n_replicas: 1,
-            price_usd_per_hour_per_replica: None,
+            price_usd_per_hour_per_replica: Some(3.0),
         };
         let slo = online_slo();
         let demand = Demand {
@@ -106,14 +124,14 @@ impl Scene {
             rate_rps_per_replica: self.rate,
             batch_concurrency: self.concurrency,
         };
-        match predict(&deployment, &demand) {
-            Answer::Prediction(p) => Some(p.mediators),
+        match predict_given(&deployment, &demand, profile(), held) {
+            Answer::Prediction(p) => Some(p),
             Answer::DoesNotFit(_) | Answer::Unsupported(_) => None,
         }
     }
 
     /// The view of these settings beside the scene's own; `None` where they are not legal.
-    fn shape(&self, more: &Settings) -> Option<EngineShape> {
+    pub(super) fn shape(&self, more: &Settings) -> Option<EngineShape> {
         let mut all = self.settings.clone();
         all.extend(more.clone());
         let configuration = Catalog::embedded()
@@ -123,7 +141,7 @@ impl Scene {
     }
 
     /// What must be set beside the scene's own settings for a row to apply.
-    fn needed(&self, row: &Feature, out: &mut Settings) {
+    pub(super) fn needed(&self, row: &Feature, out: &mut Settings) {
         for Condition { feature, op, value } in &row.applies {
             let about = Catalog::embedded().feature(feature).unwrap();
             let stands = out.get(feature).or_else(|| self.settings.get(feature));
@@ -147,7 +165,7 @@ impl Scene {
     }
 }
 
-fn scenes() -> Vec<Scene> {
+pub(super) fn scenes() -> Vec<Scene> {
     let long = || shared(lengths(7_000.0), lengths(400.0), 6_500.0);
     let tight = &[("max_model_len", 8_192)];
     vec![
@@ -225,7 +243,7 @@ fn fp8() -> Scene {
 }
 
 /// Legal values of a knob, its default left out.
-fn alternatives(row: &Feature) -> Vec<Value> {
+pub(super) fn alternatives(row: &Feature) -> Vec<Value> {
     let whole = [
         1,
         2,

@@ -1,5 +1,6 @@
 //! Under which load and at which price a rank was seen: what its contrasts are predicted at.
 
+use crate::ids::ReplicaId;
 use crate::job::JobClass;
 use crate::ladder::Rank;
 use crate::snapshot::Snapshot;
@@ -75,6 +76,21 @@ pub(super) fn usd_per_hour_per_replica(snapshot: &Snapshot, rank: &Rank) -> Opti
     let mut hosts = snapshot.state.hosts.values();
     let host = hosts.find(|h| h.facts.environment == rank.environment)?;
     Some(snapshot.state.gpu_usd_per_hour(host)? * gpus)
+}
+
+/// The engine that serves the rank, with the version installed where its first replica runs.
+pub(super) fn engine_of(snapshot: &Snapshot, key: RankKey, job: &JobRecord) -> String {
+    let state = &snapshot.state;
+    let is_of_rank = |id: &ReplicaId| (id.generation, id.rank) == (key.generation, key.rank);
+    let replica = state
+        .replicas
+        .values()
+        .find(|r| r.job == key.job && is_of_rank(&r.id));
+    let version = replica
+        .and_then(|r| state.hosts.get(&r.host))
+        .and_then(|h| h.facts.engines.iter().find(|e| e.engine == job.spec.engine))
+        .map_or("unknown", |e| e.version.as_str());
+    format!("{} {version}", job.spec.engine.name())
 }
 
 /// Requests kept in flight at one replica, as seen.

@@ -49,10 +49,6 @@ pub struct ContrastRow {
     pub z_variance: f64,
 }
 
-#[expect(
-    clippy::trivially_copy_pass_by_ref,
-    reason = "serde passes a reference"
-)]
 fn is_zero(x: &f64) -> bool {
     *x == 0.0
 }
@@ -283,6 +279,10 @@ impl ContrastBook {
         let record = Arc::make_mut(record);
         for contrast in &row.contrasts {
             let place = position(&record.contrasts, (&contrast.edge, &contrast.scope));
+            let known = place.ok().and_then(|at| record.contrasts.get(at));
+            if known == Some(contrast) {
+                continue;
+            }
             let before = match place {
                 Ok(at) => record
                     .contrasts

@@ -4,6 +4,7 @@
 //! Reads the book with this tick's rows in it and writes into the rows alone; S3 moves the sums.
 //! Spec §8, Contrast and bundle verdict.
 
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::book::{ContrastBook, ContrastRow, DeploymentRecord, SumKey};
@@ -20,6 +21,9 @@ use crate::validation::evidence::{EvidenceRow, Exercise, MechanismVerdict};
 use crate::validation::icp::{Icp, combined};
 use crate::validation::residual::Variable;
 use crate::variables::{Mediator, MediatorValues, OutcomeValues};
+
+/// References tried for one edge, where the surrogate has no answer at the changed point.
+const MAX_TRIED: usize = 4;
 
 /// What contrasts are made with.
 #[derive(Clone, Copy)]
@@ -179,7 +183,15 @@ struct Candidate<'a> {
     record: &'a DeploymentRecord,
     features: FeatureValues,
     point: Point<'a>,
-    predicted: Option<(MediatorValues, OutcomeValues)>,
+    /// Asked for once it is the reference of an edge.
+    predicted: OnceCell<Option<(MediatorValues, OutcomeValues)>>,
+}
+
+impl Candidate<'_> {
+    fn predicted(&self) -> Option<(MediatorValues, OutcomeValues)> {
+        let ask = || self.point.predict(&MediatorValues::absent()).ok();
+        *self.predicted.get_or_init(ask)
+    }
 }
 
 impl<'a> Comparison<'a, '_> {
@@ -197,10 +209,11 @@ impl<'a> Comparison<'a, '_> {
             .iter()
             .filter(|c| Some(c.record.subject.id) == kept);
         let all = first.chain(candidates.iter());
-        let (reference, step) = all
+        let (reference, step, delta) = all
             .filter(|c| is_inside(&c.features, scope))
-            .find_map(|c| Some((c, self.step(edge, c)?)))?;
-        let delta = self.delta(edge, reference)?;
+            .filter_map(|c| Some((c, self.step(edge, c)?)))
+            .take(MAX_TRIED)
+            .find_map(|(c, step)| Some((c, step, self.delta(edge, c)?)))?;
         let (z, levels) = match step {
             Step::By(z) => (z, None),
             Step::Levels { from, to } => (1.0, Some((from, to))),
@@ -234,12 +247,11 @@ impl<'a> Comparison<'a, '_> {
             let all = references.candidates(record, change).into_iter();
             let with_point = all.filter_map(|l| {
                 let point = Point::of(&l.subject, &l.life, catalog).ok()?;
-                let predicted = point.predict(&MediatorValues::absent()).ok();
                 Some(Candidate {
                     record: l,
                     features: l.subject.features(),
                     point,
-                    predicted,
+                    predicted: OnceCell::new(),
                 })
             });
             with_point.collect()
@@ -280,7 +292,10 @@ impl<'a> Comparison<'a, '_> {
                 let row = catalog.feature(feature)?;
                 let changed = self.point.with_feature_of(row, &reference.point, catalog);
                 let nothing = MediatorValues::absent();
-                (changed.ok()?.predict(&nothing).ok()?, reference.predicted?)
+                (
+                    changed.ok()?.predict(&nothing).ok()?,
+                    reference.predicted()?,
+                )
             }
             EdgeEnds::MediatorToMediator(v, _) | EdgeEnds::MediatorToOutcome(v, _) => {
                 let held = holding(*v, self.observed_at(*v, reference)?);

@@ -75,7 +75,7 @@ impl ChangeErrors {
             let id = record.subject.id;
             let place = (id.job, id.rank, &record.subject.environment);
             if let Some(before) = newest.insert(place, record) {
-                for (variable, _) in &record.life.total.variables {
+                for variable in record.life.total.variables.keys() {
                     let own = record.life.surrogate_error(*variable);
                     let other = before.life.surrogate_error(*variable);
                     if let Some((own, other)) = own.zip(other) {

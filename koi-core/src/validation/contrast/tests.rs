@@ -9,6 +9,7 @@ mod replay;
 mod world;
 
 use super::*;
+use crate::score::eig::EdgePowers;
 use world::{ENVIRONMENTS, World, claims};
 
 /// Confidence in a mechanism after a run.
@@ -22,10 +23,10 @@ fn true_and_false_mechanisms_part_within_two_hundred_ticks() {
     world.run(200);
     let all = claims().map(|id| (id, confidence(&world, id)));
     let c = |id: &str| confidence(&world, id);
-    assert!(c("M_true") >= 0.9, "{all:?}");
+    assert!(c("M_true") >= 0.9, "{all:?} {}", world.report());
     assert!(c("M_absent") <= 0.2, "{all:?}");
     assert!(c("M_wrong_sign") <= 0.2, "{all:?}");
-    assert!(c("M_one_environment") <= 0.35, "{all:?}");
+    assert!(c("M_one_environment") <= 0.35, "{all:?} {}", world.report());
 }
 
 #[test]
@@ -71,9 +72,68 @@ fn the_effect_of_one_place_is_seen_there_and_refuted_elsewhere() {
 }
 
 #[test]
+fn the_planner_is_told_what_the_sums_know_of_every_edge_and_place() {
+    let mut world = World::new(5, true);
+    assert_eq!(
+        edge_powers(&world.book, &world.model),
+        EdgePowers::default()
+    );
+    world.run(40);
+    let errors = errors::ChangeErrors::of(&world.book);
+    let powers = edge_powers(&world.book, &world.model);
+    let mut told = 0;
+    for (key, sums) in world.book.sums().filter(|(_, sums)| sums.n() > 0) {
+        let edge = world.model.edge(&key.edge).unwrap();
+        let power = powers.power(&key.edge, &key.environment).unwrap();
+        let judged = judgement::edge_judgement(edge, sums, &errors).unwrap();
+        assert_eq!(power.n_contrasts, judged.n);
+        assert_eq!(
+            power.standard_error,
+            judged.effect.map(|e| e.standard_error)
+        );
+        let claim = errors.claim(edge, sums).unwrap();
+        let told_error = Some(power.surrogate_error);
+        assert_eq!(told_error, Some(claim.surrogate_error));
+        told += 1;
+    }
+    assert!(told > 5, "{told}");
+}
+
+#[test]
+fn a_narrower_scope_does_not_hide_what_a_wider_one_knows() {
+    let mut world = World::new(5, true);
+    world.run(40);
+    let powers = edge_powers(&world.book, &world.model);
+    let few = |key: &SumKey| SumChange {
+        key: SumKey {
+            scope: "AA;AA".to_owned(),
+            ..key.clone()
+        },
+        sums: EdgeSums {
+            steps: ContrastSums {
+                n: 1,
+                zz: 1.0,
+                zd: 1.0,
+                dd: 1.0,
+            },
+            ..EdgeSums::default()
+        },
+    };
+    let known = world.book.sums().filter(|(_, sums)| sums.n() > 1);
+    let sums: Vec<SumChange> = known.map(|(key, _)| few(key)).collect();
+    assert!(sums.len() > 5);
+    let update = ContrastUpdate {
+        sums,
+        ..ContrastUpdate::default()
+    };
+    world.book.write(&update).unwrap();
+    assert_eq!(edge_powers(&world.book, &world.model), powers);
+}
+
+#[test]
 fn a_pair_of_deployments_counts_once_however_long_both_live() {
     let mut world = World::new(3, true);
-    world.run(40);
+    world.run(7);
     let pairs: usize = world.book.deployments().map(|d| d.contrasts.len()).sum();
     let counted: u32 = world.book.sums().map(|(_, s)| s.n()).sum();
     assert!(pairs > 20, "{pairs}");

@@ -49,5 +49,6 @@ pub(crate) fn row(tick: i64, mechanisms: Vec<MechanismVerdict>) -> EvidenceRow {
         mechanisms,
         deployment: None,
         contrasts: Vec::new(),
+        stood: None,
     }
 }

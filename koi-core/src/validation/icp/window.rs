@@ -122,6 +122,12 @@ pub struct InvarianceWindow {
     engines: BTreeMap<String, BTreeMap<Environment, Cells>>,
 }
 
+impl Default for InvarianceWindow {
+    fn default() -> Self {
+        Self::new(&Params::default())
+    }
+}
+
 impl InvarianceWindow {
     /// An empty window of the configured length.
     #[must_use]
@@ -183,9 +189,29 @@ impl InvarianceWindow {
         self.engines.get_mut(engine)?.get_mut(environment)
     }
 
+    /// The engine version of most block means in the newest bucket, the later name among equals.
+    #[must_use]
+    pub fn current_engine(&self) -> Option<&str> {
+        let newest = self.newest.div_euclid(self.bucket_ticks());
+        let of_newest = |environments: &BTreeMap<Environment, Cells>| -> u64 {
+            let cells = environments.values().flatten().flatten();
+            let last = cells.filter_map(|cell| cell.levels.buckets.back());
+            last.filter(|(bucket, _)| *bucket == newest)
+                .map(|(_, moments)| moments.n)
+                .sum()
+        };
+        self.engines
+            .iter()
+            .max_by_key(|(_, environments)| of_newest(environments))
+            .map(|(engine, _)| engine.as_str())
+    }
+
     /// Moves the window to a tick and forgets what lies before it, engines and environments that
-    /// are gone included.
-    pub fn advance(&mut self, tick: TickId) {
+    /// are gone included. A window of another length than configured starts anew.
+    pub fn advance(&mut self, tick: TickId, params: &Params) {
+        if self.ticks != i64::from(params.icp_window_ticks) {
+            *self = Self::new(params);
+        }
         self.newest = self.newest.max(tick.0);
         let oldest = self.oldest_bucket();
         for environments in self.engines.values_mut() {

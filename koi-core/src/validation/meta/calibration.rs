@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use crate::causal::Mechanism;
 use crate::model::ModelClass;
 use crate::params::{CalibrationRule, Params};
 use crate::validation::residual::Variable;
@@ -51,7 +52,6 @@ pub struct DetectableShift {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct VariableCalibration {
     /// The variable.
-    #[serde(serialize_with = "as_name", deserialize_with = "from_name")]
     pub variable: Variable,
     /// The class of models.
     pub model_class: ModelClass,
@@ -125,6 +125,21 @@ impl Calibration {
     /// Every row, by variable.
     pub fn rows(&self) -> impl Iterator<Item = &VariableCalibration> {
         self.rows.values()
+    }
+
+    /// Whether every variable that a mechanism is judged by has had its thresholds calibrated for
+    /// some class of models. Thresholds that are set by hand count as they are.
+    #[must_use]
+    pub fn has_thresholds_of(&self, mechanism: &Mechanism, params: &Params) -> bool {
+        if params.calibration == CalibrationRule::Off {
+            return true;
+        }
+        let mediators = mechanism.mediators.iter().map(|v| Variable::V(*v));
+        let outcomes = mechanism.outcomes.iter().map(|y| Variable::Y(*y));
+        mediators.chain(outcomes).all(|variable| {
+            self.rows()
+                .any(|row| row.variable == variable && !row.thresholds.is_empty())
+        })
     }
 
     /// Takes one row in, in the place of an older one.
@@ -206,18 +221,4 @@ impl<'de> Deserialize<'de> for Calibration {
         }
         Ok(calibration)
     }
-}
-
-#[expect(
-    clippy::trivially_copy_pass_by_ref,
-    reason = "serde hands the field by reference"
-)]
-fn as_name<S: Serializer>(variable: &Variable, to: S) -> Result<S::Ok, S::Error> {
-    to.serialize_str(variable.name())
-}
-
-fn from_name<'de, D: Deserializer<'de>>(from: D) -> Result<Variable, D::Error> {
-    let name = String::deserialize(from)?;
-    Variable::from_name(&name)
-        .ok_or_else(|| serde::de::Error::custom(format!("unknown variable {name:?}")))
 }

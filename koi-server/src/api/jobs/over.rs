@@ -52,6 +52,7 @@ impl JobsApi {
                 record: finished.record,
                 replicas: Vec::new(),
                 current: None,
+                usd_per_hour: None,
                 tally: SloTally::default(),
             }
             .to_wire()

@@ -3,17 +3,21 @@
 //! Which phase follows which is not decided here: [`koi_core::tick::next`] does that.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Instant;
 
+use koi_core::causal::MechanismStatus;
 use koi_core::experience::Experience;
 use koi_core::ids::{JobId, PlanSeq, TickId};
+use koi_core::params::LearningContrast;
 use koi_core::plan_check::check;
 use koi_core::planner::plan;
 use koi_core::server::{Command, Learned, PlanToCommit, Reply};
-use koi_core::slow_loop::update::{SlowUpdateInput, slow_update};
+use koi_core::slow_loop::update::{ActiveJob, CommittedPlan, SlowUpdateInput, slow_update};
+use koi_core::store::{JobRecord, PlanRecord};
 use koi_core::tick::judge::{JudgeContext, judge};
 use koi_core::tick::{Phase, PhaseEvent};
-use koi_core::validation::contrast::fold_tick;
+use koi_core::validation::contrast::{edge_powers, fold_tick};
 
 use super::{Failed, Run, lock};
 
@@ -30,6 +34,12 @@ impl Run {
             .await
             .map_err(|e| Failed(e.to_string()))?;
         self.snapshot.experience = Experience::from_rows(&rows, &self.snapshot.state);
+        let points = self.parts.points.clone();
+        self.points = points
+            .current(&self.parts.store, self.parts.world.catalog)
+            .await
+            .map_err(|e| Failed(e.to_string()))?;
+        self.snapshot.points_digest = self.points.digest.clone();
         {
             let mut observatory = lock(&self.parts.observatory);
             observatory.retain_live(&self.snapshot.state, self.snapshot.now);
@@ -58,6 +68,7 @@ impl Run {
         let fresh = {
             let mut observatory = lock(&self.parts.observatory);
             self.evidence = judge(&self.snapshot, &mut observatory, ctx);
+            self.calibration = observatory.statistics.calibration.clone();
             observatory.take_tokens()
         };
         let tokens_done = self.tokens_done(fresh);
@@ -95,23 +106,30 @@ impl Run {
             .evidence_between(since, self.id())
             .await
             .map_err(|e| Failed(e.to_string()))?;
-        let decided = self
+        let failed = |e: crate::store::StoreError| Failed(e.to_string());
+        let tracks = self.parts.store.mechanism_tracks().await.map_err(failed)?;
+        let last_plan = self.parts.store.plan(None).await.map_err(failed)?;
+        let ticks = world.params.regret_window_ticks;
+        let slow_history = self
             .parts
             .store
-            .decided_rows()
+            .slow_history(Some(self.id()), ticks)
             .await
-            .map_err(|e| Failed(e.to_string()))?;
+            .map_err(failed)?;
         let state = &self.snapshot.state;
+        let active: Vec<ActiveJob> = state.jobs.values().filter_map(active_job).collect();
         let input = SlowUpdateInput {
             tick: self.id(),
             rows: &self.evidence,
             earlier_rows: &history,
-            decided_rows: &decided,
+            tracks: &tracks,
+            calibration: &self.calibration,
             beliefs: &state.beliefs_from(&world.causal),
             state: &state.slow,
-            active_jobs: u32::try_from(state.jobs.values().filter(|j| j.active.is_some()).count())
-                .unwrap_or(u32::MAX),
-            swapped_jobs: 0,
+            active_jobs: &active,
+            last_plan: last_plan.as_ref().map(committed_plan),
+            experience: &self.snapshot.experience,
+            history: &slow_history,
         };
         let update = slow_update(&input, &world.causal, &world.updates, &world.params);
         for change in update.events.iter().flat_map(|e| &e.changes) {
@@ -124,26 +142,45 @@ impl Run {
             moved.alpha_micro += change.alpha_micro;
             moved.beta_micro += change.beta_micro;
         }
-        self.snapshot.state.slow = update.state.clone();
+        self.archive(&update.archived);
+        self.snapshot.state.slow = update.state;
         let before = &self.snapshot.state.contrasts;
         let (after, contrasts) = fold_tick(before, self.id(), &self.evidence);
         self.snapshot.state.contrasts = after;
+        self.tell_powers();
         let learned = Learned {
             contrasts: (!contrasts.is_empty()).then(|| Box::new(contrasts)),
             belief_events: update.events,
-            slow: Some(update.state),
+            slow: Some(Box::new(update.record)),
+            archived: update.archived,
             ..Learned::default()
         };
         self.advance(Phase::SlowUpdate, Phase::Plan { repair: false }, learned)
             .await
     }
 
+    /// What contrasts know of every edge goes into the plan; nothing while none are made.
+    fn tell_powers(&mut self) {
+        let world = &self.parts.world;
+        self.snapshot.edge_powers = (world.params.learning_contrast == LearningContrast::On)
+            .then(|| edge_powers(&self.snapshot.state.contrasts, &world.causal));
+    }
+
+    /// What was archived does not speak in this tick's plan any more.
+    fn archive(&mut self, archived: &[String]) {
+        let causal = Arc::make_mut(&mut self.parts.world.causal);
+        for id in archived {
+            causal.set_status(id, MechanismStatus::Archived);
+            tracing::info!(mechanism = id, "a mechanism was archived");
+        }
+    }
+
     /// S4: the planner, on a thread of its own, with a hard stop.
     pub(super) async fn plan(&mut self) -> Result<PhaseEvent, Failed> {
         let snapshot = self.snapshot.clone();
-        let world = self.parts.world.clone();
+        let (world, points) = (self.parts.world.clone(), self.points.clone());
         let search = tokio::task::spawn_blocking(move || {
-            let ctx = world.planning_context();
+            let ctx = world.planning_context(&points);
             plan(&snapshot, &ctx)
         });
         let left = self.deadline.saturating_duration_since(Instant::now());
@@ -161,7 +198,8 @@ impl Run {
             .draft
             .take()
             .ok_or_else(|| Failed("there is no draft".to_owned()))?;
-        match check(draft, &self.snapshot, &self.parts.world.planning_context()) {
+        let context = self.parts.world.planning_context(&self.points);
+        match check(draft, &self.snapshot, &context) {
             Ok(checked) => {
                 self.checked = Some(checked);
                 Ok(PhaseEvent::Done)
@@ -218,5 +256,22 @@ impl Run {
                 Err(Failed("no plan number came back".to_owned()))
             }
         }
+    }
+}
+
+fn active_job(job: &JobRecord) -> Option<ActiveJob> {
+    job.active.as_ref().map(|_| ActiveJob {
+        job: job.id,
+        class: job.spec.class,
+        model_class: job.spec.model.facts.class(),
+    })
+}
+
+fn committed_plan(plan: &PlanRecord) -> CommittedPlan<'_> {
+    CommittedPlan {
+        seq: plan.seq,
+        tick: plan.tick,
+        at: plan.created_at,
+        tally: &plan.tally,
     }
 }

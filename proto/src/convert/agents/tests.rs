@@ -71,7 +71,7 @@ fn facts_hold_no_control_characters() {
         price: Some(v1::HostPrice {
             usd_per_hour: 1.0,
             source: HOSTILE.to_owned(),
-            date: HOSTILE.to_owned(),
+            date: "2026-11-30".to_owned(),
         }),
         address: "127.0.0.1".to_owned(),
         boot_id: "b".to_owned(),
@@ -95,5 +95,6 @@ fn facts_hold_no_control_characters() {
     };
     assert!(part(|f| f.boot_id = HOSTILE.to_owned()).is_err());
     assert!(part(|f| f.host = HOSTILE.to_owned()).is_err());
+    assert!(part(|f| f.price.as_mut().unwrap().date = HOSTILE.to_owned()).is_err());
     assert!(part(|f| f.environment.as_mut().unwrap().zone = HOSTILE.to_owned()).is_err());
 }

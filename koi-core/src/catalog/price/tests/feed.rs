@@ -219,3 +219,64 @@ fn tables_are_read_line_by_line() {
         100
     );
 }
+
+#[test]
+fn a_full_feed_says_how_to_make_room_and_takes_prices_again_then() {
+    let mut book = PriceBook::default();
+    for i in 0..MAX_PRICES {
+        let junk = OverlayPrice {
+            region: format!("mars-{}", i % 2),
+            ..row(&format!("junk-{i}"), 1.0)
+        };
+        let update = PricedRow {
+            key: junk.key(),
+            price: Price {
+                usd_per_hour: 1.0,
+                source: "a feed".to_owned(),
+                date: date("2026-11-30"),
+                dated: Dated::Published,
+                origin: PriceOrigin::Feed,
+            },
+        };
+        book.put(update.key, update.price);
+    }
+    let fresh = update(feed("2026-11-30", vec![row("g5.xlarge", 0.5)])).unwrap();
+    let refused = book.merged(&fresh).unwrap_err();
+    assert_eq!(fields(&refused), ["price"]);
+    let told = &refused[0].message;
+    assert!(
+        told.contains("holds 200000") && told.contains("adds 1"),
+        "{told}"
+    );
+    assert!(told.contains("koi prices remove"), "{told}");
+    assert!(told.len() < 400, "an answer has no room for more: {told}");
+    let half = PriceFilter {
+        region: Some("mars-1".to_owned()),
+        ..PriceFilter::default()
+    };
+    assert_eq!(book.n_matching(&half), MAX_PRICES / 2);
+    book.remove_matching(&half);
+    assert_eq!(book.len(), MAX_PRICES / 2);
+    assert_eq!(book.merged(&fresh).unwrap().n_added, 1);
+    assert_eq!(half.to_string(), "*/mars-1/*/*");
+}
+
+#[test]
+fn a_price_of_a_place_that_nothing_has_is_flagged() {
+    let list = PriceBook::embedded();
+    let strange = |cloud: &str, region: &str| {
+        let sent = OverlayPrice {
+            cloud: cloud.to_owned(),
+            region: region.to_owned(),
+            ..row("p5.48xlarge", 30.0)
+        };
+        let update = update(feed("2026-11-30", vec![sent])).unwrap();
+        PriceBook::from(update.rows).in_unknown_places(&list.places())
+    };
+    assert_eq!(strange("aws", "us-east-1"), []);
+    for (cloud, region) in [("AWS", "us-east-1"), ("aws", "mars-1")] {
+        let flags = strange(cloud, region);
+        assert_eq!(flags.len(), 1);
+        assert_eq!(flags[0].problem, PriceProblem::UnknownPlace);
+    }
+}

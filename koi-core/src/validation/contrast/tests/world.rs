@@ -1,6 +1,11 @@
 //! The small world: jobs, places, swaps, and evidence rows as S2 makes them.
 
+mod stories;
+
 use std::collections::BTreeMap;
+
+pub(super) use stories::claims;
+use stories::{EDGES, mechanisms};
 
 use super::super::counterfactual::Point;
 use super::super::life::Life;
@@ -21,11 +26,13 @@ use crate::validation::residual::Variable;
 use crate::validation::{Quadrant, UpdateTable};
 use crate::variables::{Mediator, MediatorValues, Outcome};
 
-pub(super) const ENVIRONMENTS: [&str; 4] = [
+pub(super) const ENVIRONMENTS: [&str; 6] = [
     "reserved/aws/us-east-1/a/H100",
     "spot/aws/us-east-1/b/H100",
     "on_demand/gcp/us-central1/a/H100",
     "reserved/lab/eu/hall/H100",
+    "spot/gcp/us-central1/b/H100",
+    "on_demand/aws/eu-west-1/a/H100",
 ];
 /// The place where `api_server_count` works.
 pub(super) const SPECIAL: usize = 2;
@@ -39,74 +46,6 @@ const KNOBS: [(&str, [f64; 4]); 4] = [
     ("swap_space_gib", [1.0, 2.0, 4.0, 8.0]),
     ("api_server_count", [1.0, 2.0, 4.0, 8.0]),
 ];
-
-const EDGES: &str = r#"
-[[edge]]
-from = "max_num_seqs"
-to = "running_requests"
-sign = "+"
-prior = "PLAUSIBLE"
-doc = "The cap on the batch binds."
-[[edge]]
-from = "swap_space_gib"
-to = "running_requests"
-sign = "+"
-prior = "PLAUSIBLE"
-doc = "Nothing of the kind."
-[[edge]]
-from = "gpu_memory_utilization"
-to = "kv_cache_util"
-sign = "+"
-prior = "PLAUSIBLE"
-doc = "The other way round."
-[[edge]]
-from = "api_server_count"
-to = "running_requests"
-sign = "+"
-prior = "PLAUSIBLE"
-doc = "In one place alone."
-[[edge]]
-from = "running_requests"
-to = "throughput_tokens_per_sec"
-sign = "+"
-prior = "PLAUSIBLE"
-doc = "More requests share a step."
-[[edge]]
-from = "kv_cache_util"
-to = "throughput_tokens_per_sec"
-sign = "+"
-prior = "PLAUSIBLE"
-doc = "A fuller cache is a larger batch."
-"#;
-
-/// The mechanisms of the world.
-pub(super) fn claims() -> [&'static str; 4] {
-    ["M_true", "M_absent", "M_wrong_sign", "M_one_environment"]
-}
-
-fn mechanisms() -> String {
-    let edge = [
-        "max_num_seqs->running_requests",
-        "swap_space_gib->running_requests",
-        "gpu_memory_utilization->kv_cache_util",
-        "api_server_count->running_requests",
-    ];
-    let through = [
-        "running_requests",
-        "running_requests",
-        "kv_cache_util",
-        "running_requests",
-    ];
-    let mut text = String::new();
-    for ((id, edge), through) in claims().into_iter().zip(edge).zip(through) {
-        text += &format!(
-            "[[mechanism]]\nid = \"{id}\"\nedges = [\"{edge}\", \
-             \"{through}->throughput_tokens_per_sec\"]\nnarrative = \"A claim.\"\n\
-             prior = \"PLAUSIBLE\"\n"
-        );
-    }
-    text
-}
 
 struct Job {
     id: JobId,
@@ -125,7 +64,7 @@ pub(super) struct World {
     pub(super) events: Vec<BeliefEvent>,
     jobs: Vec<Job>,
     rng: Rng,
-    shifts: [f64; 4],
+    shifts: [f64; 6],
     facts: ModelFacts,
     is_on: bool,
 }
@@ -191,12 +130,41 @@ impl World {
     }
 
     pub(super) fn run(&mut self, ticks: i64) {
-        for tick in 0..ticks {
+        let from = self.rows.len() as i64;
+        for tick in from..from + ticks {
             if tick > 0 {
                 self.swap(if tick < 60 { 10 } else { 2 });
             }
             self.tick(TickId(tick));
         }
+    }
+
+    /// Slopes and verdicts of every edge and place, and what is believed.
+    pub(super) fn report(&self) -> String {
+        let errors = errors::ChangeErrors::of(&self.book);
+        let mut text = format!("after {} ticks", self.rows.len());
+        for id in claims() {
+            text += &format!("\n  {id}: {:.3}", self.belief(id).mean());
+        }
+        for (key, sums) in self.book.sums() {
+            let Some(edge) = self.model.edge(&key.edge) else {
+                continue;
+            };
+            let Some(judged) = judgement::edge_judgement(edge, sums, &errors) else {
+                continue;
+            };
+            let claim = errors.claim(edge, sums).unwrap();
+            text += &format!(
+                "\n  {} in {}: n {} {:?} {:?} s0 {:.3}",
+                key.edge,
+                key.environment,
+                judged.n,
+                judged.effect.map(|e| (e.slope, e.standard_error)),
+                judged.verdict,
+                claim.surrogate_error
+            );
+        }
+        text
     }
 
     /// Some jobs get other values of one to four knobs, and some another place.

@@ -141,17 +141,18 @@ fn engine_versions_are_never_mixed_and_old_ticks_expire() {
     assert_eq!(window.samples("0.10", QUEUE).len(), 4);
     assert_eq!(window.samples("0.11", QUEUE).len(), 1);
     assert!(window.samples("0.10", KV).is_empty());
-    window.advance(TickId(509));
+    assert_eq!(window.current_engine(), Some("0.11"));
+    window.advance(TickId(509), &Params::default());
     assert!(
         window
             .samples("0.10", QUEUE)
             .iter()
             .all(|s| s.levels.n == 30)
     );
-    window.advance(TickId(539));
+    window.advance(TickId(539), &Params::default());
     assert!(window.samples("0.10", QUEUE).is_empty());
     assert_eq!(window.samples("0.11", QUEUE).len(), 1);
-    window.advance(TickId(i64::MAX));
+    window.advance(TickId(i64::MAX), &Params::default());
     assert!(window.engines.is_empty());
     assert!(window.verdicts("0.10", |_| None, &params).is_empty());
 }
@@ -166,7 +167,7 @@ fn what_is_kept_does_not_grow_with_the_rows_of_the_past() {
         cells.levels.buckets.len() + cells.distances.buckets.len() + cells.centre.newest.len()
     };
     for tick in 0..10_000 {
-        window.advance(TickId(tick));
+        window.advance(TickId(tick), &Params::default());
         for _ in 0..3 {
             record(&mut window, tick, "0.10", 0, 0.1);
         }
@@ -215,7 +216,7 @@ proptest! {
         rows.sort_by_key(|r| r.0);
         let mut window = InvarianceWindow::new(&Params::default());
         for (tick, place, mean) in &rows {
-            window.advance(TickId(*tick));
+            window.advance(TickId(*tick), &Params::default());
             record(&mut window, *tick, "0.10", *place, *mean);
         }
         let newest = rows.last().unwrap().0;
