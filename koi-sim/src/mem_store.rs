@@ -162,7 +162,6 @@ impl MemStore {
             | Change::Slow(_)
             | Change::Mechanism(_)
             | Change::Contrasts(_)
-            | Change::Mechanism(_)
             | Change::Prices(_)
             | Change::PricesRemoved(_) => {}
         }

@@ -129,7 +129,9 @@ pub(super) fn fleet(
         liveness,
         silence_s: BTreeMap::new(),
         experience: Experience::default(),
+        edge_powers: None,
         measured: BTreeMap::new(),
+        points_digest: String::new(),
     };
     Ok(Fleet {
         places,

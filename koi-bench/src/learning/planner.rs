@@ -206,6 +206,7 @@ impl Planner {
             outcomes: prediction.outcomes,
             usd_per_hour: prediction.price_usd_per_hour,
             ranks: vec![prediction],
+            members: Vec::new(),
             bands: vec![bands],
             sigma: unscored(),
         }

@@ -81,6 +81,7 @@ pub(super) fn step(run: &mut Run<'_>, rows: &[EvidenceRow]) -> anyhow::Result<()
         rows,
         earlier_rows: run.earlier_rows(),
         tracks: &run.memory.tracks,
+        calibration: &run.observatory.statistics.calibration,
         beliefs: &beliefs,
         state: &run.snapshot.state.slow,
         active_jobs: &active,
