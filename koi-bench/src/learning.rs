@@ -7,6 +7,7 @@
 //! differences of the truth confirm; false ones are drawn from the closed world by seed. Nothing tells
 //! S1–S4 which is which. Spec §8; white paper V1, Closing the Loop.
 
+mod bars;
 mod claims;
 mod course;
 mod fleet;
@@ -14,6 +15,8 @@ mod hidden;
 mod knobs;
 mod physics;
 mod planner;
+mod probe;
+mod record;
 mod remarks;
 mod seeds;
 mod slow;

@@ -8,6 +8,7 @@ mod detector;
 pub mod evidence;
 pub mod icp;
 pub mod meta;
+pub mod own_bias;
 pub mod quadrant;
 pub mod residual;
 pub mod statistics;
@@ -20,6 +21,7 @@ pub use evidence::{
 };
 pub use icp::Icp;
 pub use meta::Calibration;
+pub use own_bias::OwnBias;
 pub use quadrant::Quadrant;
 pub use statistics::Statistics;
 pub use update_table::UpdateTable;

@@ -8,12 +8,11 @@ use std::collections::BTreeMap;
 
 use anyhow::anyhow;
 use koi_core::catalog::Catalog;
-use koi_core::causal::{BeliefKey, CausalModel};
+use koi_core::causal::CausalModel;
 use koi_core::experience::Experience;
 use koi_core::ids::{JobId, PlanSeq, ReplicaId, TickId};
 use koi_core::params::Params;
 use koi_core::plan::PlanTally;
-use koi_core::slow_loop::convergence::Convergence;
 use koi_core::slow_loop::probe::PlannedProbe;
 use koi_core::snapshot::Snapshot;
 use koi_core::store::{Change, StoreTx, TxKind};
@@ -21,14 +20,16 @@ use koi_core::telemetry::histogram::EdgesTable;
 use koi_core::tick::judge::{JudgeContext, judge};
 use koi_core::tick::observatory::Observatory;
 use koi_core::time::UtcMicros;
-use koi_core::validation::{EvidenceRow, Icp, UpdateTable, Verdict};
-use koi_core::variables::{Mediator, Outcome};
+use koi_core::validation::contrast::edge_powers;
+use koi_core::validation::{EvidenceRow, UpdateTable};
 use koi_sim::mem_store::MemStore;
 use koi_sim::world::edges_table;
 use serde::Serialize;
 
 use super::fleet::{Fleet, START, StudyJob};
 use super::planner::Planner;
+use super::probe::Knowledge;
+use super::record::Course;
 use super::slow::Memory;
 use super::world::{TICK_SECONDS, World};
 
@@ -57,47 +58,6 @@ impl Rule {
             Self::Contrast => "calibrated + contrast",
         }
     }
-}
-
-/// One mechanism in one tick.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Count {
-    /// Rows that decided about it.
-    pub(super) decided: u32,
-    /// Rows in which a variable of its bundle diverged by CUSUM.
-    pub(super) fired: u32,
-    /// Rows that put it to the test.
-    pub(super) exercised: u32,
-    /// Rows in which its mediators' verdict was diverged.
-    pub(super) v_diverged: u32,
-}
-
-/// What a run left behind.
-#[derive(Debug, Default)]
-pub(super) struct Course {
-    /// Belief of each mechanism after each tick.
-    pub(super) beliefs: BTreeMap<String, Vec<f64>>,
-    /// Counts of each mechanism in each tick.
-    pub(super) counts: BTreeMap<String, Vec<Count>>,
-    /// Share of decided (row, mechanism) pairs in Q1, by tick.
-    pub(super) q1_share: Vec<f64>,
-    /// Share of variables that diverged, by tick.
-    pub(super) diverged_share: Vec<f64>,
-    /// Share of rows in which the pace of generation diverged (steps or time per token), by tick.
-    pub(super) pace_diverged: Vec<f64>,
-    /// Swaps by tick.
-    pub(super) swaps: Vec<u32>,
-    /// (inside, judged) by tick and outcome.
-    pub(super) coverage: Vec<BTreeMap<&'static str, (u32, u32)>>,
-    /// Evidence rows.
-    pub(super) rows: u64,
-    /// Mechanisms that the review archived, with the tick.
-    pub(super) archived: BTreeMap<String, i64>,
-    /// Every bullet of Assumption 2, by tick.
-    pub(super) converged: Vec<Convergence>,
-    /// Edges of which the invariance verdict was a rejection, accepted or neither, by mechanism, at
-    /// the end.
-    pub(super) invariance: BTreeMap<String, BTreeMap<String, Icp>>,
 }
 
 /// The plan that the stand-in committed last.
@@ -178,15 +138,15 @@ impl<'a> Run<'a> {
         self.snapshot.now = begins.plus_seconds(TICK_SECONDS);
         self.observe(begins);
         let rows = self.validate();
-        self.course.rows += rows.len() as u64;
-        self.count(&rows);
+        self.course.count(&rows, &self.model);
         self.commit(
             TxKind::EvidenceWritten,
             vec![Change::Evidence(rows.clone())],
         )?;
         self.slow_update(&rows)?;
         self.keep(rows);
-        self.remember();
+        let beliefs = self.snapshot.state.beliefs_from(&self.model);
+        self.course.remember(&beliefs, &self.model);
         self.plan()
     }
 
@@ -246,27 +206,37 @@ impl<'a> Run<'a> {
 
     fn plan(&mut self) -> anyhow::Result<()> {
         let mut tally = PlanTally::default();
-        for (index, is_probe) in self.planner.chosen(&self.snapshot, &self.jobs) {
+        let chosen = self.planner.chosen(&self.snapshot, &self.jobs);
+        for index in chosen.swapped {
             let current = &self.jobs[index];
-            let Some(next) = self
+            let next = self
                 .planner
-                .swap(self.catalog, &self.snapshot, &self.world, current)
-            else {
-                continue;
+                .swap(self.catalog, &self.snapshot, &self.world, current);
+            if let Some(job) = next.filter(|next| self.replace(index, next.clone())) {
+                tally.voluntary.push(job.id);
+            }
+        }
+        let powers = edge_powers(&self.snapshot.state.contrasts, &self.model);
+        let mut free = chosen.free;
+        for _ in 0..chosen.probes {
+            let knowledge = Knowledge {
+                model: &self.model,
+                powers: &powers,
+                params: &self.params,
             };
+            let jobs = (&self.jobs[..], &free[..]);
+            let probe =
+                self.planner
+                    .probe(self.catalog, &self.snapshot, &self.world, jobs, &knowledge);
+            let Some((index, next)) = probe else { break };
+            free.retain(|f| *f != index);
             let job = next.id;
-            let before = std::mem::replace(&mut self.jobs[index], next);
-            // An engine that does not start is what a failed roll-out is: the old one stays.
-            if self.place(index).is_err() {
-                self.jobs[index] = before;
-            } else if is_probe {
+            if self.replace(index, next) {
                 tally.probes.push(PlannedProbe {
                     job,
                     usd: 0.0,
                     information_gain: 1.0,
                 });
-            } else {
-                tally.voluntary.push(job);
             }
         }
         let swaps = tally.voluntary.len() + tally.probes.len();
@@ -282,72 +252,13 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    fn remember(&mut self) {
-        let beliefs = self.snapshot.state.beliefs_from(&self.model);
-        for mechanism in self.model.mechanisms() {
-            let key = BeliefKey::Mechanism(mechanism.id.clone());
-            let mean = beliefs.get(&key).map_or(0.5, |b| b.mean());
-            self.course
-                .beliefs
-                .entry(mechanism.id.clone())
-                .or_default()
-                .push(mean);
+    /// Swaps a job; an engine that does not start is what a failed roll-out is: the old one stays.
+    fn replace(&mut self, index: usize, next: StudyJob) -> bool {
+        let before = std::mem::replace(&mut self.jobs[index], next);
+        let is_placed = self.place(index).is_ok();
+        if !is_placed {
+            self.jobs[index] = before;
         }
-    }
-
-    fn count(&mut self, rows: &[EvidenceRow]) {
-        let mut counts: BTreeMap<String, Count> = BTreeMap::new();
-        let (mut decided, mut q1, mut variables, mut diverged) = (0_u32, 0_u32, 0_u32, 0_u32);
-        let mut coverage: BTreeMap<&'static str, (u32, u32)> = BTreeMap::new();
-        let mut pace = 0_u32;
-        for row in rows {
-            let diverged_at = |name: &str| {
-                let judged = row.variables.get(name).and_then(|v| v.verdict);
-                judged == Some(Verdict::Diverged)
-            };
-            let is_pace = diverged_at(Mediator::DecodeStepsPerSec.name())
-                || diverged_at(Outcome::P99TpotMs.name());
-            pace += u32::from(is_pace);
-            for verdict in row.variables.values().filter_map(|v| v.verdict) {
-                variables += 1;
-                diverged += u32::from(verdict == Verdict::Diverged);
-            }
-            for (outcome, inside) in &row.inside_band {
-                let entry = coverage.entry(outcome.name()).or_default();
-                entry.0 += u32::from(*inside);
-                entry.1 += 1;
-            }
-            for m in &row.mechanisms {
-                if !m.icp.is_empty() {
-                    self.course.invariance.insert(m.id.clone(), m.icp.clone());
-                }
-                let count = counts.entry(m.id.clone()).or_default();
-                let Some(quadrant) = m.quadrant else { continue };
-                let fired = |v: &Option<Verdict>| *v == Some(Verdict::Diverged);
-                let any = m.v_verdicts.values().any(fired) || m.y_verdicts.values().any(fired);
-                count.decided += 1;
-                count.fired += u32::from(any);
-                count.exercised +=
-                    u32::from(m.exercise == koi_core::validation::Exercise::Exercised);
-                use koi_core::validation::Quadrant;
-                count.v_diverged += u32::from(matches!(quadrant, Quadrant::Q3 | Quadrant::Q4));
-                decided += 1;
-                q1 += u32::from(quadrant == Quadrant::Q1);
-            }
-        }
-        let share = |part: u32, all: u32| f64::from(part) / f64::from(all.max(1));
-        self.course.q1_share.push(share(q1, decided));
-        self.course.diverged_share.push(share(diverged, variables));
-        let n_rows = u32::try_from(rows.len()).unwrap_or(u32::MAX);
-        self.course.pace_diverged.push(share(pace, n_rows));
-        self.course.coverage.push(coverage);
-        for mechanism in self.model.mechanisms() {
-            let count = counts.remove(&mechanism.id).unwrap_or_default();
-            self.course
-                .counts
-                .entry(mechanism.id.clone())
-                .or_default()
-                .push(count);
-        }
+        is_placed
     }
 }

@@ -140,6 +140,16 @@ pub(super) fn with(
     catalog.configuration(draft).ok()
 }
 
+/// A configuration in which one setting is turned.
+pub(super) fn turned_one(
+    catalog: &Catalog,
+    knobs: &[Knob],
+    from: &Configuration,
+    rng: &mut Rng,
+) -> Configuration {
+    turned_some(catalog, knobs, from, (1, rng))
+}
+
 /// A configuration in which a few settings are turned.
 pub(super) fn turned(
     catalog: &Catalog,
@@ -147,12 +157,21 @@ pub(super) fn turned(
     from: &Configuration,
     rng: &mut Rng,
 ) -> Configuration {
+    let wanted = 1 + rng.below(MAX_TURNED);
+    turned_some(catalog, knobs, from, (wanted, rng))
+}
+
+fn turned_some(
+    catalog: &Catalog,
+    knobs: &[Knob],
+    from: &Configuration,
+    (wanted, rng): (usize, &mut Rng),
+) -> Configuration {
     let urn: Vec<usize> = knobs
         .iter()
         .enumerate()
         .flat_map(|(i, k)| std::iter::repeat_n(i, k.weight))
         .collect();
-    let wanted = 1 + rng.below(MAX_TURNED);
     let mut configuration = from.clone();
     let mut turned = Vec::new();
     for _ in 0..MAX_DRAWS {

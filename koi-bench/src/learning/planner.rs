@@ -3,7 +3,8 @@
 //! It stands where the global planner will: each tick it swaps as many jobs as the slow loop's budget B
 //! allows, and one probe for every 24 jobs, no job within 24 ticks of its last probe. A swap turns one
 //! to four settings to random legal levels, now and then the place, and is taken when the surrogate
-//! says that the engine starts and has room. It knows neither the truth nor which claims are false.
+//! says that the engine starts and has room. A probe turns one setting: the one of some drawn ones that
+//! tests most ([`super::probe`]). It knows neither the truth nor which claims are false.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +25,8 @@ use koi_core::surrogate::{Answer, Demand, Deployment, Prediction, predict};
 use koi_core::variables::{Outcome, OutcomeValues};
 
 use super::fleet::{Place, StudyJob};
-use super::knobs::{Knob, turned};
+use super::knobs::{Knob, turned, turned_one};
+use super::probe::Knowledge;
 use super::world::World;
 
 /// One swap in so many also changes the place.
@@ -33,6 +35,18 @@ const PLACE_ONE_IN: usize = 6;
 const MAX_TRIES: usize = 12;
 /// Largest share of the predicted capacity that a swap may use.
 const MAX_LOAD: f64 = 0.85;
+
+/// Changes that are weighed for one probe.
+const PROBE_DRAWS: usize = 24;
+
+/// Who is swapped in a tick.
+#[derive(Debug, Default)]
+pub(super) struct Chosen {
+    pub(super) swapped: Vec<usize>,
+    /// Who else a probe may have.
+    pub(super) free: Vec<usize>,
+    pub(super) probes: usize,
+}
 
 /// The stand-in.
 pub(super) struct Planner {
@@ -55,27 +69,63 @@ impl Planner {
         }
     }
 
-    /// Positions of the jobs that are swapped in this tick, and whether as a probe: the budget first.
-    pub(super) fn chosen(&mut self, snapshot: &Snapshot, jobs: &[StudyJob]) -> Vec<(usize, bool)> {
+    /// Positions of the jobs that are swapped within the budget, then of those that a probe may have,
+    /// and how many probes there are.
+    pub(super) fn chosen(&mut self, snapshot: &Snapshot, jobs: &[StudyJob]) -> Chosen {
         if !self.swaps {
-            return Vec::new();
+            return Chosen::default();
         }
         let slow = &snapshot.state.slow;
         let mut order: Vec<usize> = (0..jobs.len()).collect();
         self.rng.shuffle(&mut order);
-        let budget = slow.swap_budget as usize;
-        let probes = allowance(snapshot.active_jobs(), &self.params) as usize;
-        let free = order.iter().copied().skip(budget).filter(|index| {
+        let budget = (slow.swap_budget as usize).min(order.len());
+        let (swapped, others) = order.split_at(budget);
+        let is_free = |index: &usize| {
             let job = jobs[*index].id;
             slow.probes.is_free(job, snapshot.tick, &self.params)
-        });
-        let probed: Vec<(usize, bool)> = free.take(probes).map(|i| (i, true)).collect();
-        order
-            .into_iter()
-            .take(budget)
-            .map(|i| (i, false))
-            .chain(probed)
-            .collect()
+        };
+        Chosen {
+            swapped: swapped.to_vec(),
+            free: others.iter().copied().filter(is_free).collect(),
+            probes: allowance(snapshot.active_jobs(), &self.params) as usize,
+        }
+    }
+
+    /// Of some changes of one setting of one of these jobs, the one that tests most.
+    pub(super) fn probe(
+        &mut self,
+        catalog: &Catalog,
+        snapshot: &Snapshot,
+        world: &World,
+        (jobs, free): (&[StudyJob], &[usize]),
+        knowledge: &Knowledge<'_>,
+    ) -> Option<(usize, StudyJob)> {
+        let mut best: Option<(f64, usize, StudyJob)> = None;
+        for _ in 0..PROBE_DRAWS {
+            let index = *free.get(self.rng.below(free.len().max(1)))?;
+            let job = &jobs[index];
+            let mut next = job.clone();
+            next.configuration =
+                turned_one(catalog, &self.knobs, &job.configuration, &mut self.rng);
+            let environment = self.places[job.place].environment.to_string();
+            let change = (&job.configuration, &next.configuration);
+            let gain = knowledge.gain(change, &environment);
+            let is_better = gain > best.as_ref().map_or(0.0, |(g, ..)| *g);
+            if is_better && self.is_able(snapshot, world, &next) {
+                best = Some((gain, index, next));
+            }
+        }
+        best.map(|(_, index, next)| (index, next))
+    }
+
+    fn is_able(&self, snapshot: &Snapshot, world: &World, next: &StudyJob) -> bool {
+        let Some(record) = snapshot.state.jobs.get(&next.id) else {
+            return false;
+        };
+        let able = self
+            .ask(snapshot, record, next)
+            .is_some_and(|p| !p.saturated && load(&p, record) < MAX_LOAD);
+        able && world.chain_of(next, snapshot).is_ok()
     }
 
     /// Another configuration of a job that the surrogate takes for able.
@@ -86,7 +136,6 @@ impl Planner {
         world: &World,
         job: &StudyJob,
     ) -> Option<StudyJob> {
-        let record = snapshot.state.jobs.get(&job.id)?;
         for _ in 0..MAX_TRIES {
             let mut next = job.clone();
             next.configuration = turned(catalog, &self.knobs, &job.configuration, &mut self.rng);
@@ -94,10 +143,7 @@ impl Planner {
                 next.place = self.rng.below(self.places.len());
             }
             let is_same = next.configuration == job.configuration && next.place == job.place;
-            let able = self
-                .ask(snapshot, record, &next)
-                .is_some_and(|p| !p.saturated && load(&p, record) < MAX_LOAD);
-            if !is_same && able && world.chain_of(&next, snapshot).is_ok() {
+            if !is_same && self.is_able(snapshot, world, &next) {
                 return Some(next);
             }
         }

@@ -1,20 +1,15 @@
 //! What else a run shows beside its beliefs: invariance of false edges, coverage of the bands, a regime
 //! change, convergence.
 
-use std::collections::BTreeMap;
-
 use koi_core::validation::Icp;
 
 use super::LearningArgs;
+use super::bars::{self, COVERAGE_TICKS};
 use super::claims::Kind;
-use super::course::{Course, Rule};
+use super::course::Rule;
+use super::record::Course;
 use super::seeds::Outcome;
 use crate::report::{number, percent};
-
-/// Ticks over which coverage is counted.
-const COVERAGE_TICKS: usize = 200;
-/// Share of diverged rows that counts as noticed.
-const NOTICED_SHARE: f64 = 0.5;
 
 /// One line for each remark on all runs.
 pub(super) fn remarks(args: &LearningArgs, outcomes: &[Outcome]) -> Vec<String> {
@@ -81,30 +76,12 @@ fn invariance(outcomes: &[&Outcome], kind: Kind, all_edges: bool) -> String {
 }
 
 fn coverage(outcomes: &[&Outcome]) -> String {
-    let mut sums: BTreeMap<&str, (u32, u32)> = BTreeMap::new();
-    for outcome in outcomes {
-        let ticks = &outcome.course.coverage;
-        let from = ticks.len().saturating_sub(COVERAGE_TICKS);
-        for (name, (inside, judged)) in ticks[from..].iter().flatten() {
-            let sum = sums.entry(*name).or_default();
-            sum.0 += inside;
-            sum.1 += judged;
-        }
-    }
-    let of = |(name, (inside, judged)): (&&str, &(u32, u32))| {
-        let share = (*judged > 0).then(|| f64::from(*inside) / f64::from(*judged));
-        format!("{name} {}", percent(share))
-    };
-    let all: Vec<String> = sums.iter().map(of).collect();
+    let courses: Vec<&Course> = outcomes.iter().map(|o| &o.course).collect();
+    let ticks = courses.iter().map(|c| c.coverage.len()).max().unwrap_or(0);
+    let shares = bars::coverage(&courses, ticks.saturating_sub(COVERAGE_TICKS)..ticks);
+    let of = |(name, share): (&str, f64)| format!("{name} {}", percent(Some(share)));
+    let all: Vec<String> = shares.into_iter().map(of).collect();
     all.join(", ")
-}
-
-fn mean_belief(course: &Course, ids: &[&str], at: usize) -> Option<f64> {
-    let values: Vec<f64> = ids
-        .iter()
-        .filter_map(|id| course.beliefs.get(*id)?.get(at).copied())
-        .collect();
-    crate::statistics::median(&values)
 }
 
 /// When a new engine version is noticed, and what it does to the beliefs in true claims.
@@ -113,32 +90,20 @@ fn regime(args: &LearningArgs, outcome: &Outcome) -> String {
     let course = &outcome.course;
     let before = &course.pace_diverged[at.saturating_sub(20)..at];
     let usual = before.iter().sum::<f64>() / before.len().max(1) as f64;
-    let noticed = course.pace_diverged[at..]
-        .iter()
-        .position(|share| *share > NOTICED_SHARE);
-    let true_ids: Vec<&str> = outcome
-        .claims
-        .iter()
-        .filter(|c| c.kind == Kind::True)
-        .map(|c| c.id.as_str())
-        .collect();
+    let noticed = bars::noticed(course, at);
     let lowest = (at..course.pace_diverged.len())
-        .filter_map(|t| mean_belief(course, &true_ids, t))
+        .filter_map(|t| bars::true_belief(outcome, t))
         .min_by(f64::total_cmp);
     format!(
         "seed {}, {}: decode 30 % slower after tick {at}: pace diverged in {} of rows before, noticed in tick {} after it; median belief in true claims {} before, {} at the lowest, {} at the end",
         outcome.seed,
         outcome.rule.title(),
         percent(Some(usual)),
-        noticed.map_or_else(|| "-".to_owned(), |t| (t + 1).to_string()),
-        number(mean_belief(course, &true_ids, at.saturating_sub(1)), 3),
+        noticed.map_or_else(|| "-".to_owned(), |t| t.to_string()),
+        number(bars::true_belief(outcome, at.saturating_sub(1)), 3),
         number(lowest, 3),
         number(
-            mean_belief(
-                course,
-                &true_ids,
-                course.pace_diverged.len().saturating_sub(1)
-            ),
+            bars::true_belief(outcome, course.pace_diverged.len().saturating_sub(1)),
             3
         ),
     )

@@ -9,12 +9,13 @@ use koi_core::params::{CalibrationRule, InvarianceRule, LearningContrast, Params
 
 use super::LearningArgs;
 use super::claims::{Claim, Claims, Counts, draw};
-use super::course::{Course, Rule, Run};
+use super::course::{Rule, Run};
 use super::fleet::{Fleet, fleet};
 use super::hidden::Hidden;
 use super::knobs::knobs;
 use super::physics::Physics;
 use super::planner::Planner;
+use super::record::Course;
 use super::world::{DRIFT_SPREAD, World};
 
 /// True claims of a seed, and false ones of each kind.
@@ -127,6 +128,8 @@ fn one(args: &LearningArgs, seed: u64, rule: Rule) -> anyhow::Result<Outcome> {
             run.tick()?;
         }
     }
+    let book = &run.snapshot.state.contrasts;
+    run.course.read_slopes(book, &run.model);
     Ok(Outcome {
         seed,
         rule,

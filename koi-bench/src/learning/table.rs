@@ -1,12 +1,13 @@
 //! What a study found, as tables.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
 use super::LearningArgs;
 use super::claims::Kind;
-use super::course::{Count, Rule};
+use super::course::Rule;
+use super::record::Count;
 use super::seeds::Outcome;
 use crate::Global;
 use crate::report::{Bound, Report, Table, number, percent};
@@ -235,7 +236,7 @@ fn line_table(lines: &[Line]) -> Table {
 /// What the truth says of every edge of every claim.
 fn truth_table(outcomes: &[Outcome]) -> Table {
     let mut table = Table::new(&["SEED", "KIND", "EDGE IN THE TRUTH"]);
-    let mut seen = std::collections::BTreeSet::new();
+    let mut seen = BTreeSet::new();
     for outcome in outcomes.iter().filter(|o| seen.insert(o.seed)) {
         for claim in &outcome.claims {
             for truth in &claim.truth {
@@ -257,6 +258,34 @@ fn truth_table(outcomes: &[Outcome]) -> Table {
                     hidden.slope,
                     hidden.place
                 ),
+            ]);
+        }
+    }
+    table
+}
+
+/// What contrasts say of the edges of every claim, by environment.
+fn slope_table(outcomes: &[Outcome]) -> Table {
+    let head = [
+        "SEED", "RULE", "EDGE", "PLACE", "N", "SLOPE", "ERROR", "S0", "NOISE", "VERDICT",
+    ];
+    let mut table = Table::new(&head);
+    for outcome in outcomes {
+        let edges: BTreeSet<&String> = outcome.claims.iter().flat_map(|c| &c.edges).collect();
+        let slopes = outcome.course.slopes.iter();
+        for slope in slopes.filter(|s| edges.contains(&s.edge)) {
+            let effect = slope.judgement.effect;
+            table.row([
+                outcome.seed.to_string(),
+                outcome.rule.title().to_owned(),
+                slope.edge.clone(),
+                slope.environment.clone(),
+                slope.judgement.n.to_string(),
+                number(effect.map(|e| e.slope), 3),
+                number(effect.map(|e| e.standard_error), 3),
+                number(Some(slope.claim.surrogate_error), 3),
+                number(Some(slope.claim.noise), 3),
+                format!("{:?}", slope.judgement.verdict),
             ]);
         }
     }
@@ -314,13 +343,14 @@ pub(super) fn report(
     if args.claims {
         notes.push(line_table(&lines).text());
         notes.push(truth_table(outcomes).text());
+        notes.push(slope_table(outcomes).text());
     }
     Ok(Report {
         bench: "learning",
         notes,
         table: summary_table(&summaries),
         data: serde_json::json!({ "summary": summaries, "mechanisms": lines }),
-        bounds: bounds(&summaries),
+        bounds: [bounds(&summaries), super::bars::bounds(args, outcomes)].concat(),
     })
 }
 

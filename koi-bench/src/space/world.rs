@@ -202,6 +202,7 @@ fn committed(mechanism: &str) -> MechanismVerdict {
         quadrant: None,
         icp: BTreeMap::new(),
         exercise: Exercise::NotComputed,
+        uncalibrated: false,
         contradicted: BTreeSet::new(),
     }
 }

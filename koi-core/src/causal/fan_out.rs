@@ -55,7 +55,7 @@ fn row_event(
         else {
             continue;
         };
-        let weight = verdict.exercise.weight(params);
+        let weight = verdict.weight(params);
         add(
             BeliefKey::Mechanism(mechanism.id.clone()),
             table.mechanism(quadrant),

@@ -37,7 +37,7 @@ pub fn q1_rate<'a>(
         if known_bad(&verdict.id) {
             continue;
         }
-        let weight = verdict.exercise.weight(params);
+        let weight = verdict.weight(params);
         total += weight;
         if quadrant == Quadrant::Q1 {
             successes += weight;
@@ -56,7 +56,7 @@ pub fn exercise_of<'a>(
     let mut sums: BTreeMap<String, f64> = BTreeMap::new();
     for verdict in rows.into_iter().flat_map(|row| &row.mechanisms) {
         if verdict.quadrant.is_some() {
-            *sums.entry(verdict.id.clone()).or_default() += verdict.exercise.weight(params);
+            *sums.entry(verdict.id.clone()).or_default() += verdict.weight(params);
         }
     }
     sums

@@ -15,7 +15,7 @@ use crate::snapshot::Snapshot;
 use crate::store::JobRecord;
 use crate::surrogate::{Answer, Demand, Deployment};
 use crate::telemetry::trajectory::TrajectoryPoint;
-use crate::validation::contrast::{CompareContext, compare, deployment};
+use crate::validation::contrast::{CompareContext, DeploymentId, compare, deployment};
 use crate::validation::icp::combined;
 use crate::validation::{EvidenceRow, Icp, RankValidationInput, Stamp, Statistics, validate_rank};
 use crate::variables::{Mediator, MediatorValues, OutcomeValues};
@@ -142,6 +142,12 @@ fn judge_rank(
         outcomes: p.outcomes,
         bands: ladder.promise.bands.get(at).cloned().unwrap_or_default(),
     });
+    let id = DeploymentId {
+        job: key.job,
+        generation: key.generation,
+        rank: key.rank,
+    };
+    let own_bias = statistics.own_bias(id, ctx.params);
     let input = RankValidationInput {
         tick: snapshot.tick,
         job: key.job,
@@ -153,6 +159,7 @@ fn judge_rank(
         promised: promise.as_ref(),
         applicable: &applicable,
         model_class: job.spec.model.facts.class(),
+        own_bias: &own_bias,
         calibration: &statistics.calibration,
     };
     let mut row = validate_rank(&input, ctx.model, ctx.params);
@@ -160,6 +167,7 @@ fn judge_rank(
     statistics
         .residuals
         .observe(&input, &row, &engine, ctx.params);
+    statistics.own.observe(&row);
     if ctx.params.learning_contrast == LearningContrast::On {
         row.deployment = Some(deployment_row(snapshot, key, (job, rank), points));
     }

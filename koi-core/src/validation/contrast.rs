@@ -2,13 +2,15 @@
 //! explained every other change. It tests the mechanism where a residual tests the surrogate.
 //!
 //! [`book`] remembers deployments and sums, [`reference`] says what a deployment is compared with,
-//! [`compare`] makes the contrasts of a tick (S2), [`update`] counts them (S3). Spec §8, Contrast.
+//! [`compare`] makes the contrasts of a tick (S2), [`exercise`] says
+//! what they mean for a mechanism, [`update`] counts them (S3). Spec §8, Contrast.
 
 pub mod book;
 pub mod compare;
 pub mod counterfactual;
 pub mod deployment;
 pub mod errors;
+pub mod exercise;
 pub mod judgement;
 pub mod levels;
 pub mod life;

@@ -5,7 +5,7 @@
 
 use super::cusum::{Verdict, cusum};
 use super::evidence::{RankValidationInput, VariableVerdict};
-use super::meta::{ResidualBlock, ResidualBlocks};
+use super::meta::{Phase, ResidualBlock, ResidualBlocks, Stratum};
 use super::residual::{Variable, residual, residual_std};
 use crate::params::Params;
 use crate::variables::{MediatorValues, OutcomeValues};
@@ -17,15 +17,17 @@ pub(super) fn judge(
     params: &Params,
 ) -> Option<VariableVerdict> {
     let pairs = || pairs(variable, input);
-    let residuals: Vec<f64> = pairs().map(|(o, p)| residual(variable, o, p)).collect();
+    let own_bias = input.own_bias.of(variable);
+    let residuals = residuals(variable, own_bias, input);
     let points = u32::try_from(residuals.len()).unwrap_or(u32::MAX);
     let found = (points >= params.trajectory_points_min).then(|| {
-        let detector = input
-            .calibration
-            .detector((variable, input.model_class), params, || {
-                let observed: Vec<f64> = pairs().map(|(o, _)| o).collect();
-                residual_std(variable, &residuals, &observed, params.sigma_floor_fraction)
-            });
+        let detector =
+            input
+                .calibration
+                .detector(stratum(variable, own_bias, input), params, || {
+                    let observed: Vec<f64> = pairs().map(|(o, _)| o).collect();
+                    residual_std(variable, &residuals, &observed, params.sigma_floor_fraction)
+                });
         let threshold = detector.threshold(points, 1);
         (
             detector.sigma,
@@ -36,7 +38,8 @@ pub(super) fn judge(
         points,
         observed_mean: mean(pairs().map(|(o, _)| o))?,
         predicted_mean: mean(pairs().map(|(_, p)| p))?,
-        residual_mean: mean(residuals.iter().copied())?,
+        residual_mean: mean(residuals.iter().copied())? + own_bias.unwrap_or(0.0),
+        own_bias,
         sigma: found.map(|(sigma, _)| sigma),
         peak: found.map(|(_, c)| c.peak),
         verdict: found.map(|(_, c)| c.verdict),
@@ -47,23 +50,41 @@ pub(super) fn judge(
 }
 
 /// Verdict on the same variable as one of a bundle: the larger the bundle, the higher the
-/// threshold, so that the bundle as a whole fires on noise no more often.
+/// threshold, so that the bundle as a whole fires on noise no more often. Beside it, whether the
+/// threshold was calibrated.
 pub(super) fn verdict_in_bundle(
     variable: Variable,
     judged: &VariableVerdict,
     bundle: u32,
     input: &RankValidationInput<'_>,
     params: &Params,
-) -> Option<Verdict> {
+) -> Option<(Verdict, bool)> {
     let (sigma, peak) = judged.sigma.zip(judged.peak)?;
-    let detector = input
-        .calibration
-        .detector((variable, input.model_class), params, || sigma);
-    Some(if peak > detector.threshold(judged.points, bundle) {
+    let detector =
+        input
+            .calibration
+            .detector(stratum(variable, judged.own_bias, input), params, || sigma);
+    let verdict = if peak > detector.threshold(judged.points, bundle) {
         Verdict::Diverged
     } else {
         Verdict::Matched
-    })
+    };
+    Some((verdict, detector.is_calibrated()))
+}
+
+fn stratum(variable: Variable, own_bias: Option<f64>, input: &RankValidationInput<'_>) -> Stratum {
+    Stratum::from((variable, input.model_class, Phase::of(own_bias)))
+}
+
+/// What the detector runs on: residuals, less what the deployment's own earlier rows missed.
+fn residuals(
+    variable: Variable,
+    own_bias: Option<f64>,
+    input: &RankValidationInput<'_>,
+) -> Vec<f64> {
+    let known = own_bias.unwrap_or(0.0);
+    let all = pairs(variable, input);
+    all.map(|(o, p)| residual(variable, o, p) - known).collect()
 }
 
 impl ResidualBlocks {
@@ -81,12 +102,10 @@ impl ResidualBlocks {
             if judged.verdict.is_none() {
                 continue;
             }
-            let residuals: Vec<f64> = pairs(variable, input)
-                .map(|(o, p)| residual(variable, o, p))
-                .collect();
+            let residuals = residuals(variable, judged.own_bias, input);
             let block = ResidualBlock::new(&residuals, judged.observed_mean, judged.verdict);
             if let Some(block) = block {
-                self.push(variable, input.model_class, block, params);
+                self.push(stratum(variable, judged.own_bias, input), block, params);
             }
         }
     }

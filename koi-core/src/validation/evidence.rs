@@ -3,6 +3,7 @@
 //! Observation is scoped to the rank, verdicts to the mechanism. White paper V1, Tick Algorithm
 //! S2; spec §8.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
@@ -13,13 +14,14 @@ use super::cusum::Verdict;
 use super::detector::{judge, verdict_in_bundle};
 use super::icp::Icp;
 use super::meta::Calibration;
+use super::own_bias::OwnBias;
 use super::quadrant::{Quadrant, bundle_verdict};
 use super::residual::{Variable, outcome_floor};
 use crate::causal::{Applicable, CausalModel, Mechanism};
 use crate::environment::Environment;
 use crate::ids::{Generation, JobId, TickId};
 use crate::model::ModelClass;
-use crate::params::Params;
+use crate::params::{CalibrationRule, Params};
 use crate::score::dro::Band;
 use crate::variables::{Mediator, MediatorValues, Outcome, OutcomeValues};
 
@@ -62,6 +64,10 @@ pub struct VariableVerdict {
     pub predicted_mean: f64,
     /// Mean residual on the natural scale: the block mean that invariance is tested on.
     pub residual_mean: f64,
+    /// What the deployment's own earlier rows had missed, taken out of what the detector runs on;
+    /// absent of a fresh deployment.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub own_bias: Option<f64>,
     /// σ used for slack and threshold; absent below the smallest number of points.
     pub sigma: Option<f64>,
     /// Farthest that either side of the detector ran, on the natural scale; each bundle compares it
@@ -95,9 +101,28 @@ pub struct MechanismVerdict {
     pub icp: BTreeMap<String, Icp>,
     /// Whether the row put the mechanism to the test.
     pub exercise: Exercise,
+    /// True when a threshold behind its verdicts was a guess: no residuals to set it by yet.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub uncalibrated: bool,
     /// Edges whose claim the contrasts of the row's environment contradict.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub contradicted: BTreeSet<String>,
+}
+
+impl MechanismVerdict {
+    /// Factor on the row's belief deltas: in full when a contrast contradicts, for that needs no
+    /// threshold; little when a threshold was a guess or nothing was put to the test, in whatever
+    /// direction, for such a row tests the surrogate and not the mechanism.
+    #[must_use]
+    pub fn weight(&self, params: &Params) -> f64 {
+        if !self.contradicted.is_empty() {
+            1.0
+        } else if self.uncalibrated {
+            params.unexercised_weight
+        } else {
+            self.exercise.weight(params)
+        }
+    }
 }
 
 /// The evidence of one rank in one tick; its identity is (tick, job, rank, generation), for
@@ -192,6 +217,8 @@ pub struct RankValidationInput<'a> {
     pub applicable: &'a [Applicable],
     /// Class of the job's model: residuals of different classes are calibrated apart.
     pub model_class: ModelClass,
+    /// What earlier rows of the deployment missed.
+    pub own_bias: &'a OwnBias,
     /// σ, slack and thresholds from the meta step.
     pub calibration: &'a Calibration,
 }
@@ -224,11 +251,19 @@ pub fn validate_rank(
             let mechanism = model.mechanism(&a.id)?;
             let bundle = mechanism.mediators.len() + mechanism.outcomes.len();
             let bundle = u32::try_from(bundle).unwrap_or(u32::MAX);
+            let guessed = Cell::new(false);
             let verdict = |variable: Variable| {
                 let judged = variables.get(variable.name())?;
-                verdict_in_bundle(variable, judged, bundle, input, params)
+                let (verdict, is_calibrated) =
+                    verdict_in_bundle(variable, judged, bundle, input, params)?;
+                guessed.set(guessed.get() || !is_calibrated);
+                Some(verdict)
             };
-            Some(mechanism_verdict(mechanism, a.committed, verdict))
+            let judged = mechanism_verdict(mechanism, a.committed, verdict);
+            Some(MechanismVerdict {
+                uncalibrated: guessed.get() && params.calibration == CalibrationRule::On,
+                ..judged
+            })
         })
         .collect();
     EvidenceRow {
@@ -274,6 +309,7 @@ fn mechanism_verdict(
         y_verdicts,
         icp: BTreeMap::new(),
         exercise: Exercise::NotComputed,
+        uncalibrated: false,
         contradicted: BTreeSet::new(),
     }
 }

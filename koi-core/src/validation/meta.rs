@@ -8,12 +8,13 @@ pub mod blocks;
 pub mod bootstrap;
 pub mod calibration;
 pub mod components;
+pub mod stratum;
 
 pub use blocks::{ResidualBlock, ResidualBlocks};
 pub use calibration::{Calibration, DetectableShift, ThresholdRow, VariableCalibration};
+pub use stratum::{Phase, Stratum};
 
 use crate::ids::TickId;
-use crate::model::ModelClass;
 use crate::params::{CalibrationRule, Params};
 use crate::rng::Rng;
 use crate::validation::residual::Variable;
@@ -55,9 +56,9 @@ pub fn calibrate_first(
     if params.calibration == CalibrationRule::Off {
         return previous.clone();
     }
-    anew(blocks, previous, (params, seed), |(variable, class)| {
-        let before = previous.get(variable, class);
-        let enough = blocks.count(variable, class) >= params.meta_blocks_min as usize;
+    anew(blocks, previous, (params, seed), |stratum| {
+        let before = previous.of(stratum);
+        let enough = blocks.count(stratum) >= params.meta_blocks_min as usize;
         enough && before.is_none_or(|row| row.thresholds.is_empty())
     })
 }
@@ -66,18 +67,19 @@ fn anew(
     blocks: &ResidualBlocks,
     previous: &Calibration,
     (params, seed): (&Params, u64),
-    wanted: impl Fn((Variable, ModelClass)) -> bool,
+    wanted: impl Fn(Stratum) -> bool,
 ) -> Calibration {
     let mut next = previous.clone();
-    for (variable, class, stored) in blocks.iter() {
-        if !wanted((variable, class)) {
+    for (stratum, stored) in blocks.iter() {
+        if !wanted(stratum) {
             continue;
         }
-        let name = format!("{}/{}", variable.name(), class.name());
+        let (variable, class) = (stratum.variable.name(), stratum.model_class.name());
+        let name = format!("{variable}/{class}/{}", stratum.phase.name());
         let mut rng = Rng::stream(seed, &name);
         let blocks: Vec<&ResidualBlock> = stored.collect();
-        let before = previous.get(variable, class);
-        if let Some(row) = calibrated((variable, class), &blocks, before, params, &mut rng) {
+        let before = previous.of(stratum);
+        if let Some(row) = calibrated(stratum, &blocks, before, params, &mut rng) {
             next.insert(row);
         }
     }
@@ -86,7 +88,7 @@ fn anew(
 
 /// `None` leaves what was there.
 fn calibrated(
-    (variable, model_class): (Variable, ModelClass),
+    stratum: Stratum,
     blocks: &[&ResidualBlock],
     before: Option<&VariableCalibration>,
     params: &Params,
@@ -100,7 +102,7 @@ fn calibrated(
     }
     let parts = components::of(&kept, dropped)?;
     let level = blocks::typical_level(&kept);
-    let floor = floor_of(variable, level, params.sigma_floor_fraction);
+    let floor = floor_of(stratum.variable, level, params.sigma_floor_fraction);
     let sigma = parts.sigma().max(floor);
     let (slack_sigmas, thresholds) = if count < params.meta_blocks_min {
         (params.cusum_slack_sigmas, Vec::new())
@@ -108,8 +110,9 @@ fn calibrated(
         bootstrap::thresholds(&kept, &parts, sigma, params, rng)
     };
     Some(VariableCalibration {
-        variable,
-        model_class,
+        variable: stratum.variable,
+        model_class: stratum.model_class,
+        phase: stratum.phase,
         blocks: count,
         sigma,
         slack_sigmas,

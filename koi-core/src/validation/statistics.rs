@@ -5,13 +5,15 @@
 
 use std::collections::BTreeMap;
 
+use super::contrast::DeploymentId;
 use super::evidence::{EvidenceRow, RankValidationInput};
 use super::icp::{BlockMean, Icp, InvarianceWindow, ResidualInvariance, Seen};
 use super::meta::{Calibration, ResidualBlocks, calibrate_first, is_due, recalibrate};
+use super::own_bias::{OwnBias, OwnBiases};
 use super::residual::Variable;
 use crate::causal::CausalModel;
 use crate::ids::TickId;
-use crate::params::Params;
+use crate::params::{CalibrationRule, Params};
 
 #[cfg(test)]
 mod tests;
@@ -21,6 +23,8 @@ mod tests;
 pub struct Statistics {
     /// How the detector is set.
     pub calibration: Calibration,
+    /// What each deployment's earlier rows missed.
+    pub own: OwnBiases,
     /// What it is set by, and what invariance is tested on.
     pub residuals: Residuals,
 }
@@ -62,10 +66,21 @@ impl Residuals {
 }
 
 impl Statistics {
+    /// What a deployment is known by; nothing under the paper's constants, which hold every row
+    /// against the frozen prediction.
+    #[must_use]
+    pub fn own_bias(&self, id: DeploymentId, params: &Params) -> OwnBias {
+        match params.calibration {
+            CalibrationRule::On => self.own.of(id),
+            CalibrationRule::Off => OwnBias::default(),
+        }
+    }
+
     /// Ends a tick: what is too old is forgotten, and when the meta step is due the detector is
     /// calibrated anew; first thresholds do not wait for it. The same rows and seed give the same calibration.
     pub fn step(&mut self, tick: TickId, params: &Params, seed: u64) {
         self.residuals.invariance.advance(tick, params);
+        self.own.advance(tick);
         let calibrate = if is_due(tick, params) {
             recalibrate
         } else {

@@ -49,6 +49,7 @@ fn row(book: &ContrastBook, tick: i64, job: &JobRecord, generation: u32) -> Evid
         observed_mean: x,
         predicted_mean: x * 0.9,
         residual_mean: x * 1e-3,
+        own_bias: None,
         sigma: Some(0.05),
         peak: None,
         verdict: Some(Verdict::Matched),

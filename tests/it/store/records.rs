@@ -346,6 +346,7 @@ pub(crate) fn deciding(tick: i64, job: JobId, rank: u32, mechanisms: &[&str]) ->
         quadrant,
         icp: BTreeMap::new(),
         exercise: Exercise::NotComputed,
+        uncalibrated: false,
         contradicted: BTreeSet::new(),
     };
     let decided = mechanisms.iter().map(|id| verdict(id, Some(Quadrant::Q1)));

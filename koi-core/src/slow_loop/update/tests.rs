@@ -6,7 +6,7 @@ use crate::experience::PastOutcome;
 use crate::slow_loop::PlannedProbe;
 use crate::slow_loop::weights::class_default;
 use crate::validation::evidence::testing::{row, verdict};
-use crate::validation::meta::{ThresholdRow, VariableCalibration};
+use crate::validation::meta::{Phase, ThresholdRow, VariableCalibration};
 use crate::validation::residual::Variable;
 use crate::validation::{Exercise, Quadrant};
 use crate::variables::{Outcome, OutcomeValues};
@@ -66,6 +66,7 @@ fn calibrated(variable: Variable) -> VariableCalibration {
     VariableCalibration {
         variable,
         model_class: ModelClass::DenseSmall,
+        phase: Phase::Fresh,
         blocks: 30,
         sigma: 0.05,
         slack_sigmas: 0.5,

@@ -71,6 +71,7 @@ fn evidence(world: &World, id: JobId, factors: [f64; 2], n: i64) -> Vec<Evidence
         observed_mean: seen.get(outcome).unwrap(),
         predicted_mean: promised.outcomes.get(outcome).unwrap(),
         residual_mean: 0.0,
+        own_bias: None,
         sigma: None,
         verdict: None,
         peak: None,

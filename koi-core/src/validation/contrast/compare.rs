@@ -5,19 +5,18 @@
 //! Spec §8, Contrast and bundle verdict.
 
 use std::cell::OnceCell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-use super::book::{ContrastBook, ContrastRow, DeploymentRecord, SumKey};
+use super::book::{ContrastBook, ContrastRow, DeploymentRecord};
 use super::counterfactual::{Point, holding, value_of};
 use super::errors::ChangeErrors;
-use super::judgement::edge_judgement;
+use super::exercise::Tests;
 use super::reference::{Change, References, environment_key};
 use super::scale::{Step, feature_step, is_by_ratio, mediator_step, natural};
-use super::verdict::EdgeVerdict;
 use crate::catalog::Catalog;
 use crate::causal::{CausalModel, Edge, EdgeEnds, FeatureValues, Mechanism, Scope, ScopeMatch};
 use crate::params::Params;
-use crate::validation::evidence::{EvidenceRow, Exercise, MechanismVerdict};
+use crate::validation::evidence::EvidenceRow;
 use crate::validation::icp::{Icp, combined};
 use crate::validation::residual::Variable;
 use crate::variables::{Mediator, MediatorValues, OutcomeValues};
@@ -54,56 +53,22 @@ pub fn compare(book: &ContrastBook, rows: &mut [EvidenceRow], ctx: CompareContex
         book.apply(row);
     }
     let errors = ChangeErrors::of(&book);
+    let mut tests = Tests::new(&book, &errors, ctx);
     let mut invariance = BTreeMap::new();
     for row in rows.iter_mut() {
         let record = book.deployment(row.deployment_id());
+        let environment = row.environment.to_string();
         for verdict in &mut row.mechanisms {
             let Some(mechanism) = ctx.model.mechanism(&verdict.id) else {
                 continue;
             };
-            judge_mechanism(verdict, mechanism, (&book, record), (&errors, ctx));
+            tests.judge(verdict, mechanism, (&environment, record));
             verdict.icp = invariance
                 .entry(verdict.id.clone())
                 .or_insert_with(|| invariance_of(mechanism, &book, &errors, ctx))
                 .clone();
         }
     }
-}
-
-/// Exercise and contradiction of one mechanism by the deployment's own contrasts.
-fn judge_mechanism(
-    verdict: &mut MechanismVerdict,
-    mechanism: &Mechanism,
-    (book, record): (&ContrastBook, Option<&DeploymentRecord>),
-    (errors, ctx): (&ChangeErrors, CompareContext<'_>),
-) {
-    let scope = mechanism.scope.canonical();
-    let mut is_exercised = false;
-    let mut contradicted = BTreeSet::new();
-    for edge in mechanism.edges.iter().filter_map(|id| ctx.model.edge(id)) {
-        let own = record.and_then(|r| r.contrast(&edge.id, &scope));
-        let sums = own.and_then(|contrast| book.sums_of(&SumKey::of(contrast)));
-        let Some(judgement) = sums.and_then(|s| edge_judgement(edge, s, errors)) else {
-            continue;
-        };
-        match judgement.verdict {
-            EdgeVerdict::Unexercised => {}
-            EdgeVerdict::Exercised => is_exercised = true,
-            EdgeVerdict::Contradicted => {
-                is_exercised = true;
-                contradicted.insert(edge.id.clone());
-            }
-        }
-    }
-    verdict.exercise = if is_exercised {
-        Exercise::Exercised
-    } else {
-        Exercise::Unexercised
-    };
-    if !contradicted.is_empty() {
-        verdict.quadrant = verdict.quadrant.map(|q| q.with_mediators_diverged());
-    }
-    verdict.contradicted = contradicted;
 }
 
 /// Both legs together; edges that are undecided are left out.

@@ -14,7 +14,7 @@ use crate::surrogate::{
     Answer, Demand, Deployment, EngineGeneration, EngineProfile, predict_given,
 };
 use crate::validation::residual::Variable;
-use crate::variables::{Mediator, MediatorValues, OutcomeValues};
+use crate::variables::{Mediator, MediatorValues, Outcome, OutcomeValues};
 use crate::violation::FieldViolation;
 
 use super::deployment::Subject;
@@ -200,7 +200,12 @@ impl<'a> Point<'a> {
         }
     }
 
-    /// The surrogate's answer here with some mediators held.
+    /// The surrogate's answer here with some mediators held, at the load that is offered.
+    ///
+    /// Holding a live batch or a pace gives the member another rate by Little's law. That is what
+    /// happens to a batch, which is as fast as it is served. What requests of users bring is upstream
+    /// of every batch and pace, so as long as the replica keeps up, the rate is theirs, and a mediator
+    /// explains nothing of it.
     ///
     /// # Errors
     /// [`NoPoint::DoesNotFit`] and [`NoPoint::Unsupported`].
@@ -208,6 +213,25 @@ impl<'a> Point<'a> {
         &self,
         held: &MediatorValues,
     ) -> Result<(MediatorValues, OutcomeValues), NoPoint> {
+        let (mediators, mut outcomes, _) = self.ask(held)?;
+        let sets_the_rate = [
+            Mediator::InputLengthObserved,
+            Mediator::OutputLengthObserved,
+            Mediator::PrefillTokensPerSec,
+        ];
+        let moves_none = held.present().all(|(m, _)| !sets_the_rate.contains(&m));
+        if self.class == JobClass::Online && held.present().next().is_some() && moves_none {
+            let (_, offered, saturated) = self.ask(&MediatorValues::absent())?;
+            if !saturated {
+                for outcome in [Outcome::ThroughputTokensPerSec, Outcome::CostPerToken] {
+                    outcomes.set(outcome, offered.get(outcome));
+                }
+            }
+        }
+        Ok((mediators, outcomes))
+    }
+
+    fn ask(&self, held: &MediatorValues) -> Result<(MediatorValues, OutcomeValues, bool), NoPoint> {
         let deployment = Deployment {
             model: self.model,
             gpu: self.gpu,
@@ -224,7 +248,7 @@ impl<'a> Point<'a> {
         };
         let profile = EngineProfile::embedded(EngineGeneration::default());
         match predict_given(&deployment, &demand, profile, held) {
-            Answer::Prediction(p) => Ok((p.mediators, p.outcomes)),
+            Answer::Prediction(p) => Ok((p.mediators, p.outcomes, p.saturated)),
             Answer::DoesNotFit(_) => Err(NoPoint::DoesNotFit),
             Answer::Unsupported(reason) => Err(NoPoint::Unsupported(reason)),
         }

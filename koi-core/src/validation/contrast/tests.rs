@@ -72,6 +72,49 @@ fn the_effect_of_one_place_is_seen_there_and_refuted_elsewhere() {
 }
 
 #[test]
+fn a_row_pays_for_what_others_of_its_place_have_found() {
+    let mut world = World::new(6, true);
+    world.run(120);
+    let catalog = crate::catalog::Catalog::embedded();
+    let (params, none) = (crate::params::Params::default(), Default::default());
+    let ctx = CompareContext {
+        catalog,
+        model: &world.model,
+        params: &params,
+        residual_invariance: &none,
+    };
+    let errors = errors::ChangeErrors::of(&world.book);
+    let mut tests = exercise::Tests::new(&world.book, &errors, ctx);
+    let mut judged = |id: &str, environment: &str| {
+        let q1 = Some(crate::validation::Quadrant::Q1);
+        let exercise = crate::validation::Exercise::Unexercised;
+        let mut verdict = crate::validation::evidence::testing::verdict(id, q1, exercise);
+        let mechanism = world.model.mechanism(id).unwrap();
+        // Of a deployment that has made no contrast of its own.
+        tests.judge(&mut verdict, mechanism, (environment, None));
+        verdict
+    };
+    let mut paid = 0;
+    for environment in ENVIRONMENTS {
+        let absent = judged("M_absent", environment);
+        if !absent.contradicted.is_empty() {
+            paid += 1;
+            assert_eq!(absent.quadrant, Some(crate::validation::Quadrant::Q3));
+            assert!((absent.weight(&params) - 1.0).abs() < 1e-12);
+        }
+        let held = judged("M_true", environment);
+        assert!(held.contradicted.is_empty(), "{held:?}");
+        assert!((held.weight(&params) - params.unexercised_weight).abs() < 1e-12);
+    }
+    assert!(paid >= 4, "{paid} {}", world.report());
+    assert!(
+        judged("M_absent", "reserved/lab/eu/nowhere/H100")
+            .contradicted
+            .is_empty()
+    );
+}
+
+#[test]
 fn the_planner_is_told_what_the_sums_know_of_every_edge_and_place() {
     let mut world = World::new(5, true);
     assert_eq!(

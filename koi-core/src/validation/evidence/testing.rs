@@ -21,6 +21,7 @@ pub(crate) fn verdict(
         quadrant,
         icp: BTreeMap::new(),
         exercise,
+        uncalibrated: false,
         contradicted: BTreeSet::new(),
     }
 }

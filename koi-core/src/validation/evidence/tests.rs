@@ -19,6 +19,10 @@ fn point(queue: f64, ttft: f64) -> Point {
 }
 
 fn judge_rank(observed: &[Point], predicted: &[Point]) -> EvidenceRow {
+    judge_known(observed, predicted, &OwnBias::default())
+}
+
+fn judge_known(observed: &[Point], predicted: &[Point], own_bias: &OwnBias) -> EvidenceRow {
     let model = model();
     let environment = "reserved/aws/us-east-1/a/H100".parse().unwrap();
     let features = FeatureValues::of_class(JobClass::Online);
@@ -44,6 +48,7 @@ fn judge_rank(observed: &[Point], predicted: &[Point]) -> EvidenceRow {
         promised: Some(&promised),
         applicable: &applicable,
         model_class: crate::model::ModelClass::DenseSmall,
+        own_bias,
         calibration: &Calibration::default(),
     };
     validate_rank(&input, &model, &Params::default())
@@ -74,6 +79,42 @@ fn the_four_quadrants_come_out_of_observed_trajectories() {
         );
         assert!(queue_verdict(&row).committed);
     }
+}
+
+#[test]
+fn a_settled_deployment_is_held_against_its_own_earlier_rows() {
+    let queue = Variable::V(Mediator::QueueDepth);
+    let ttft = Variable::Y(Outcome::P99TtftMs);
+    let mut own = OwnBias::default();
+    for _ in 0..3 {
+        own.add(queue, 26.0);
+        own.add(ttft, 2.0_f64.ln());
+    }
+    let predicted = [point(4.0, 200.0); 12];
+    let usual = judge_known(&[point(30.0, 400.0); 12], &predicted, &own);
+    assert_eq!(queue_verdict(&usual).quadrant, Some(Quadrant::Q1));
+    let judged = &usual.variables["queue_depth"];
+    assert_eq!(judged.own_bias, Some(26.0));
+    assert!((judged.residual_mean - 26.0).abs() < 1e-9, "{judged:?}");
+    // What the surrogate says is now a change.
+    let changed = judge_known(&predicted, &predicted, &own);
+    assert_eq!(queue_verdict(&changed).quadrant, Some(Quadrant::Q4));
+}
+
+#[test]
+fn a_guessed_threshold_moves_beliefs_little_and_a_contradiction_in_full() {
+    let params = Params::default();
+    let row = judge_rank(&[point(4.0, 200.0); 12], &[point(4.0, 200.0); 12]);
+    let mut verdict = queue_verdict(&row).clone();
+    assert!(verdict.uncalibrated);
+    assert!((verdict.weight(&params) - params.unexercised_weight).abs() < 1e-12);
+    verdict.exercise = Exercise::Exercised;
+    assert!((verdict.weight(&params) - params.unexercised_weight).abs() < 1e-12);
+    verdict.contradicted.insert("a->b".to_owned());
+    assert!((verdict.weight(&params) - 1.0).abs() < 1e-12);
+    verdict.contradicted.clear();
+    verdict.uncalibrated = false;
+    assert!((verdict.weight(&params) - 1.0).abs() < 1e-12);
 }
 
 #[test]

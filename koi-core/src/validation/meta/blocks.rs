@@ -1,13 +1,13 @@
 //! Stored residual blocks: the residuals of one variable in one evidence row, in time order.
 //!
-//! Bounded per (variable, model class); the newest stay. Spec §8.
+//! Bounded per stratum; the newest stay. Spec §8.
 
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::model::ModelClass;
+use super::stratum::Stratum;
 use crate::params::Params;
 use crate::validation::cusum::Verdict;
-use crate::validation::residual::{Variable, median};
+use crate::validation::residual::median;
 
 /// Points of a block that are kept: the newest.
 const MAX_POINTS: usize = 64;
@@ -61,42 +61,34 @@ impl ResidualBlock {
     }
 }
 
-/// Blocks per (variable, model class), newest last.
+/// Blocks per stratum, newest last.
 #[derive(Debug, Clone, Default)]
 pub struct ResidualBlocks {
-    by_variable: BTreeMap<(Variable, ModelClass), VecDeque<ResidualBlock>>,
+    by_stratum: BTreeMap<Stratum, VecDeque<ResidualBlock>>,
 }
 
 impl ResidualBlocks {
     /// Keeps one block; the oldest makes room.
-    pub fn push(
-        &mut self,
-        variable: Variable,
-        class: ModelClass,
-        block: ResidualBlock,
-        params: &Params,
-    ) {
-        let blocks = self.by_variable.entry((variable, class)).or_default();
+    pub fn push(&mut self, stratum: impl Into<Stratum>, block: ResidualBlock, params: &Params) {
+        let blocks = self.by_stratum.entry(stratum.into()).or_default();
         while blocks.len() >= params.meta_blocks_max as usize {
             blocks.pop_front();
         }
         blocks.push_back(block);
     }
 
-    /// Every (variable, model class) with its blocks, oldest first.
-    pub fn iter(
-        &self,
-    ) -> impl Iterator<Item = (Variable, ModelClass, impl Iterator<Item = &ResidualBlock>)> {
-        self.by_variable
+    /// Every stratum with its blocks, oldest first.
+    pub fn iter(&self) -> impl Iterator<Item = (Stratum, impl Iterator<Item = &ResidualBlock>)> {
+        self.by_stratum
             .iter()
-            .map(|((variable, class), blocks)| (*variable, *class, blocks.iter()))
+            .map(|(stratum, blocks)| (*stratum, blocks.iter()))
     }
 
-    /// Blocks of one (variable, model class).
+    /// Blocks of one stratum.
     #[must_use]
-    pub fn count(&self, variable: Variable, class: ModelClass) -> usize {
-        self.by_variable
-            .get(&(variable, class))
+    pub fn count(&self, stratum: impl Into<Stratum>) -> usize {
+        self.by_stratum
+            .get(&stratum.into())
             .map_or(0, VecDeque::len)
     }
 }

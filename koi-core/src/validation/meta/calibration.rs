@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use super::stratum::{Phase, Stratum};
 use crate::causal::Mechanism;
 use crate::model::ModelClass;
 use crate::params::{CalibrationRule, Params};
@@ -55,6 +56,9 @@ pub struct VariableCalibration {
     pub variable: Variable,
     /// The class of models.
     pub model_class: ModelClass,
+    /// Of fresh or of settled deployments.
+    #[serde(default)]
+    pub phase: Phase,
     /// Residual blocks behind it.
     pub blocks: u32,
     /// Residual standard deviation on the natural scale, errors of the surrogate included.
@@ -112,14 +116,20 @@ impl VariableCalibration {
 /// Calibration of every variable and model class that has enough residuals.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Calibration {
-    rows: BTreeMap<(Variable, ModelClass), VariableCalibration>,
+    rows: BTreeMap<Stratum, VariableCalibration>,
 }
 
 impl Calibration {
-    /// One variable's row.
+    /// One variable's row of fresh deployments.
     #[must_use]
     pub fn get(&self, variable: Variable, class: ModelClass) -> Option<&VariableCalibration> {
-        self.rows.get(&(variable, class))
+        self.of((variable, class))
+    }
+
+    /// The row of a stratum.
+    #[must_use]
+    pub fn of(&self, stratum: impl Into<Stratum>) -> Option<&VariableCalibration> {
+        self.rows.get(&stratum.into())
     }
 
     /// Every row, by variable.
@@ -144,7 +154,8 @@ impl Calibration {
 
     /// Takes one row in, in the place of an older one.
     pub fn insert(&mut self, row: VariableCalibration) {
-        self.rows.insert((row.variable, row.model_class), row);
+        let stratum = Stratum::from((row.variable, row.model_class, row.phase));
+        self.rows.insert(stratum, row);
     }
 
     /// σ, slack and thresholds of one variable; `own_sigma` is asked only where none is stored.
@@ -155,7 +166,7 @@ impl Calibration {
     #[must_use]
     pub fn detector(
         &self,
-        (variable, class): (Variable, ModelClass),
+        stratum: impl Into<Stratum>,
         params: &Params,
         own_sigma: impl FnOnce() -> f64,
     ) -> Detector<'_> {
@@ -163,7 +174,7 @@ impl Calibration {
             CalibrationRule::On => params.meta_threshold_cold_sigmas,
             CalibrationRule::Off => params.cusum_threshold_sigmas,
         };
-        let row = self.get(variable, class);
+        let row = self.of(stratum);
         match row.filter(|_| params.calibration == CalibrationRule::On) {
             Some(row) => Detector {
                 sigma: row.sigma,
@@ -192,6 +203,12 @@ pub struct Detector<'a> {
 }
 
 impl Detector<'_> {
+    /// Whether its thresholds come from residuals and are no guess.
+    #[must_use]
+    pub fn is_calibrated(&self) -> bool {
+        self.row.is_some_and(|r| !r.thresholds.is_empty())
+    }
+
     /// δ on the variable's natural scale.
     #[must_use]
     pub fn slack(&self) -> f64 {

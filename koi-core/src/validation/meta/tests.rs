@@ -1,8 +1,9 @@
 //! Tests of the meta step: size and power of a bundle before and after, and what it keeps.
 
 use super::*;
+use crate::model::ModelClass;
 use crate::validation::cusum::{Verdict, cusum};
-use crate::validation::residual::sample_std;
+use crate::validation::residual::{Variable, sample_std};
 use crate::variables::{Mediator, Outcome};
 
 const DECODE: Variable = Variable::V(Mediator::DecodeStepsPerSec);
@@ -87,7 +88,7 @@ fn learned(truth: Truth, rows: u32, seed: u64) -> Calibration {
             false => Verdict::Matched,
         };
         let block = ResidualBlock::new(&row, 40.0, Some(verdict)).unwrap();
-        meta.blocks.push(DECODE, CLASS, block, &params);
+        meta.blocks.push((DECODE, CLASS), block, &params);
         if [48, 192, rows].contains(&i) {
             meta.step(&params, seed);
         }
@@ -202,6 +203,35 @@ fn thresholds_grow_with_points_and_bundle_and_stay_within_their_bounds() {
 }
 
 #[test]
+fn settled_deployments_are_calibrated_apart_from_fresh_ones() {
+    let params = Params::default();
+    let mut rng = Rng::from_seed(47);
+    let mut blocks = ResidualBlocks::default();
+    let uneven = Truth {
+        model_error: 0.3,
+        ..QUIET
+    };
+    for _ in 0..60 {
+        for (phase, truth) in [(Phase::Fresh, uneven), (Phase::Settled, QUIET)] {
+            let row = truth.row(&mut rng, 0.0);
+            let block = ResidualBlock::new(&row, 40.0, Some(Verdict::Matched)).unwrap();
+            blocks.push((DECODE, CLASS, phase), block, &params);
+        }
+    }
+    let calibration = recalibrate(&blocks, &Calibration::default(), &params, 1);
+    let shift = |phase| {
+        let row = calibration.of((DECODE, CLASS, phase)).unwrap();
+        let shift = row.detectable_shift(POINTS as u32, BUNDLE).unwrap();
+        shift.fraction.unwrap()
+    };
+    let (settled, fresh) = (shift(Phase::Settled), shift(Phase::Fresh));
+    assert!(settled < 0.15 && fresh > 0.5, "{settled} {fresh}");
+    let text = serde_json::to_string(&calibration).unwrap();
+    let back: Calibration = serde_json::from_str(&text).unwrap();
+    assert_eq!(back.rows().count(), 2);
+}
+
+#[test]
 fn few_blocks_give_eight_sigma_and_fewer_the_rows_own() {
     let params = Params::default();
     let mut meta = Meta::default();
@@ -209,7 +239,7 @@ fn few_blocks_give_eight_sigma_and_fewer_the_rows_own() {
     for stored in 1..30 {
         let row = QUIET.row(&mut rng, 0.0);
         let block = ResidualBlock::new(&row, 40.0, Some(Verdict::Matched)).unwrap();
-        meta.blocks.push(DECODE, CLASS, block, &params);
+        meta.blocks.push((DECODE, CLASS), block, &params);
         meta.step(&params, 1);
         let detector = meta.calibration.detector((DECODE, CLASS), &params, || 1.0);
         assert_eq!(detector.sigma < 0.5, stored >= 3, "{stored}");
@@ -253,7 +283,7 @@ fn a_restart_keeps_what_was_calibrated_and_the_same_seed_gives_the_same_table() 
     for _ in 0..29 {
         let row = WITH_MODEL_ERROR.row(&mut rng, 0.0);
         let block = ResidualBlock::new(&row, 40.0, Some(Verdict::Matched)).unwrap();
-        blocks.push(DECODE, CLASS, block, &params);
+        blocks.push((DECODE, CLASS), block, &params);
     }
     assert_eq!(recalibrate(&blocks, &back, &params, 2), back);
     let wrong = text.replace("decode_steps_per_sec", "decode_steps");
@@ -272,11 +302,11 @@ fn hostile_residuals_never_reach_the_table() {
         let mut row = QUIET.row(&mut rng, 0.0);
         row[i % POINTS] = [f64::NAN, f64::INFINITY, 0.0][i % 3];
         let block = ResidualBlock::new(&row, f64::NAN, matched).unwrap();
-        blocks.push(DECODE, CLASS, block, &params);
+        blocks.push((DECODE, CLASS), block, &params);
         let flat = ResidualBlock::new(&[0.0; POINTS], 1.0, matched).unwrap();
-        blocks.push(ttft, CLASS, flat, &params);
+        blocks.push((ttft, CLASS), flat, &params);
     }
-    assert_eq!(blocks.count(DECODE, CLASS), 480);
+    assert_eq!(blocks.count((DECODE, CLASS)), 480);
     let calibration = recalibrate(&blocks, &Calibration::default(), &params, 1);
     for row in calibration.rows() {
         assert!(row.sigma.is_finite() && row.sigma >= 0.01);
@@ -300,7 +330,7 @@ fn a_minority_of_real_changes_does_not_raise_the_threshold_to_them() {
             Verdict::Matched
         };
         let block = ResidualBlock::new(&row, 40.0, Some(verdict)).unwrap();
-        blocks.push(DECODE, CLASS, block, &params);
+        blocks.push((DECODE, CLASS), block, &params);
     }
     let calibration = recalibrate(&blocks, &Calibration::default(), &params, 1);
     let row = calibration.get(DECODE, CLASS).unwrap();

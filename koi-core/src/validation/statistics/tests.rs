@@ -44,6 +44,7 @@ fn tick(statistics: &mut Statistics, tick: i64, slower: f64, rng: &mut Rng) {
             promised: None,
             applicable: &[],
             model_class: ModelClass::DenseSmall,
+            own_bias: &OwnBias::default(),
             calibration: &statistics.calibration,
         };
         let row = validate_rank(&input, &model, &params);
@@ -128,6 +129,7 @@ fn rows_that_could_not_be_judged_leave_no_trace() {
         promised: None,
         applicable: &[],
         model_class: ModelClass::DenseSmall,
+        own_bias: &OwnBias::default(),
         calibration: &Calibration::default(),
     };
     let row = validate_rank(&input, &model(), &params);

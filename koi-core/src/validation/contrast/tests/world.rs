@@ -319,6 +319,7 @@ impl World {
                 observed_mean: observed,
                 predicted_mean: predicted.unwrap(),
                 residual_mean: 0.0,
+                own_bias: None,
                 sigma: Some(NOISE),
                 peak: Some(0.0),
                 verdict: Some(Verdict::Matched),
