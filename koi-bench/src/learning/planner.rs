@@ -56,6 +56,9 @@ pub(super) struct Planner {
     rng: Rng,
     /// False keeps every job as it is.
     pub(super) swaps: bool,
+    /// True for a fleet whose loads do not drift: voluntary swaps are made only while the loop asks
+    /// for more than one.
+    pub(super) is_stationary: bool,
 }
 
 impl Planner {
@@ -66,6 +69,7 @@ impl Planner {
             params: params.clone(),
             rng: Rng::stream(seed, "learning.planner"),
             swaps: true,
+            is_stationary: false,
         }
     }
 
@@ -78,7 +82,14 @@ impl Planner {
         let slow = &snapshot.state.slow;
         let mut order: Vec<usize> = (0..jobs.len()).collect();
         self.rng.shuffle(&mut order);
-        let budget = (slow.swap_budget as usize).min(order.len());
+        // Where nothing drifts, nothing is gained by a swap that the loop does not ask for.
+        let is_asked = !self.is_stationary || slow.swap_budget > self.params.swap_budget_min;
+        let budget = if is_asked {
+            slow.swap_budget as usize
+        } else {
+            0
+        };
+        let budget = budget.min(order.len());
         let (swapped, others) = order.split_at(budget);
         let is_free = |index: &usize| {
             let job = jobs[*index].id;

@@ -112,7 +112,8 @@ fn one(args: &LearningArgs, seed: u64, rule: Rule) -> anyhow::Result<Outcome> {
     let params = params(rule);
     let drift = if args.stationary { 0.0 } else { DRIFT_SPREAD };
     let world = World::new(fleet.places.clone(), claims.hidden.clone(), drift, seed);
-    let planner = Planner::new(knobs(), fleet.places.clone(), &params, seed);
+    let mut planner = Planner::new(knobs(), fleet.places.clone(), &params, seed);
+    planner.is_stationary = args.stationary;
     let mut run = Run::new(
         Catalog::embedded(),
         params,

@@ -169,7 +169,7 @@ fn judged(
         promised: None,
         applicable: &ids,
         model_class: crate::model::ModelClass::DenseSmall,
-        own_bias: &OwnBias::default(),
+        own_bias: &crate::validation::OwnBias::default(),
         calibration: &Calibration::default(),
     };
     validate_rank(&input, model, &Params::default())

@@ -61,8 +61,8 @@ impl LevelPairSums {
     /// order, so a claimed sign says no more than that the level matters.
     #[must_use]
     pub fn verdict(&self, claim: &EffectClaim) -> EdgeVerdict {
-        let claim = unordered(claim);
-        let verdicts = self.pairs.values().map(|sums| edge_verdict(sums, &claim));
+        let verdict = |sums| edge_verdict(sums, &of_pair(claim, sums));
+        let verdicts = self.pairs.values().map(verdict);
         // `Exercised` orders below `Contradicted`: the least of the exercised ones.
         verdicts
             .filter(|v| *v != EdgeVerdict::Unexercised)
@@ -78,10 +78,10 @@ pub fn level_invariance(per_environment: &[(LevelPairSums, EffectClaim)]) -> Icp
     let powered: Vec<EnvironmentEffect> = per_environment
         .iter()
         .filter_map(|(levels, claim)| {
-            let claim = unordered(claim);
             let pairs = levels.pairs.values().filter_map(|sums| {
+                let claim = of_pair(claim, sums);
                 let effect = edge_effect(sums, claim.surrogate_error)?;
-                EnvironmentEffect::powered(sums, effect, &claim)
+                Some(EnvironmentEffect::powered(sums, effect, &claim)?.of_unordered())
             });
             EnvironmentEffect::strongest(pairs)
         })
@@ -89,11 +89,16 @@ pub fn level_invariance(per_environment: &[(LevelPairSums, EffectClaim)]) -> Icp
     invariance_of_powered(&powered)
 }
 
-const fn unordered(claim: &EffectClaim) -> EffectClaim {
-    EffectClaim {
-        sign: Sign::NonMonotone,
-        ..*claim
-    }
+/// What the edge claims of one pair: an effect in whichever direction it shows. Between two levels
+/// that direction is the same every time, so the mean change is the effect, and noise that averages
+/// out of it does not pass for one.
+fn of_pair(claim: &EffectClaim, sums: &ContrastSums) -> EffectClaim {
+    let sign = if sums.zd < 0.0 {
+        Sign::Negative
+    } else {
+        Sign::Positive
+    };
+    EffectClaim { sign, ..*claim }
 }
 
 /// JSON has no keys of two parts: pairs travel as rows of (from, to, sums).

@@ -13,6 +13,11 @@ use crate::job::JobClass;
 /// Candidates from other jobs that are looked at for one deployment: the latest ones.
 const MAX_OTHERS: usize = 24;
 
+/// Most settings in which a reference may differ. Beyond about as many as one ordinary swap turns, what is
+/// left of a change is the surrogate's error about all of them and says little of one; such pairs are
+/// many, share their ends, and make slopes look sure that are not.
+const MAX_DIFFERING: usize = 4;
+
 /// What must stay and what must change from a reference to the deployment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Change {
@@ -67,12 +72,15 @@ impl<'a> References<'a> {
     }
 
     /// Earlier deployments that one may be compared with under a change, best first: those of the
-    /// same job, the ones side by side with it (its canary's old replicas) before the others and
-    /// later ones before earlier ones; then those of other jobs likewise.
+    /// same job, the ones side by side with it (its canary's old replicas) before the others, ones
+    /// that differ in fewer settings before others, for the surrogate has less to explain there,
+    /// and later ones before earlier ones; then those of other jobs, later ones first.
     #[must_use]
     pub fn candidates(&self, of: &DeploymentRecord, change: Change) -> Vec<&'a DeploymentRecord> {
         let own = &of.subject;
-        let is_earlier = |l: &&DeploymentRecord| started(l) < started(of);
+        let is_earlier = |l: &&DeploymentRecord| {
+            started(l) < started(of) && differing_settings(l, of) <= MAX_DIFFERING
+        };
         let fits = |l: &&DeploymentRecord| {
             let same_place = l.subject.environment == own.environment;
             let same_model = l.subject.model_id == own.model_id;
@@ -88,7 +96,10 @@ impl<'a> References<'a> {
             .filter(is_earlier)
             .filter(fits)
             .collect();
-        same_job.sort_by_key(|l| std::cmp::Reverse((is_beside(l, of), started(l))));
+        same_job.sort_by_cached_key(|l| {
+            let alike = std::cmp::Reverse(differing_settings(l, of));
+            std::cmp::Reverse((is_beside(l, of), alike, started(l)))
+        });
         let class = self.by_class.get(&own.class);
         let others = class.into_iter().flatten().copied();
         let others = others
@@ -98,6 +109,14 @@ impl<'a> References<'a> {
             .take(MAX_OTHERS);
         same_job.into_iter().chain(others).collect()
     }
+}
+
+/// Settings that have another value, or a value in one of both alone.
+fn differing_settings(a: &DeploymentRecord, b: &DeploymentRecord) -> usize {
+    let (a, b) = (&a.subject.configuration, &b.subject.configuration);
+    let changed = a.iter().filter(|(id, value)| b.get(id) != Some(value));
+    let added = b.iter().filter(|(id, _)| a.get(id).is_none());
+    changed.count() + added.count()
 }
 
 /// Whether an earlier deployment was still seen when the later one began.

@@ -148,6 +148,14 @@ impl EnvironmentEffect {
         })
     }
 
+    /// The same where the directions of different tests say nothing of each other.
+    pub(super) const fn of_unordered(self) -> Self {
+        Self {
+            monotone: false,
+            ..self
+        }
+    }
+
     /// The one that contradicts least, of several tests in one environment.
     pub(super) fn strongest(tests: impl Iterator<Item = Self>) -> Option<Self> {
         tests.min_by_key(|e| e.contradicted)
