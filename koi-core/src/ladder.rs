@@ -81,6 +81,9 @@ pub struct Promise {
     pub outcomes: crate::variables::OutcomeValues,
     /// Every term of the score at decision time.
     pub sigma: SigmaTerms,
+    /// Gain over doing nothing at decision time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gain: Option<f64>,
     /// Price of the whole ladder; absent when a host has no price.
     pub usd_per_hour: Option<f64>,
 }

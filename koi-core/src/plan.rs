@@ -142,6 +142,9 @@ pub struct PlanDraft {
     /// Swaps that are probes: outside the swap budget, within the probe allowance.
     #[serde(default)]
     pub probes: Vec<PlannedProbe>,
+    /// Swaps within the swap budget that only what they teach justifies: paid for like probes.
+    #[serde(default)]
+    pub explorations: Vec<PlannedProbe>,
 }
 
 /// What a committed plan changed by choice: the slow loop counts it.
@@ -151,6 +154,16 @@ pub struct PlanTally {
     pub voluntary: Vec<JobId>,
     /// Probes.
     pub probes: Vec<PlannedProbe>,
+    /// Voluntary swaps that only what they teach justifies.
+    #[serde(default)]
+    pub explorations: Vec<PlannedProbe>,
+}
+
+impl PlanTally {
+    /// Every swap that is paid from the day's learning money.
+    pub fn paid_learning(&self) -> impl Iterator<Item = &PlannedProbe> {
+        self.probes.iter().chain(&self.explorations)
+    }
 }
 
 /// An option of one job that was not chosen.
@@ -162,6 +175,9 @@ pub struct Considered {
     pub option: String,
     /// Score terms, when it was scored.
     pub sigma: Option<crate::score::SigmaTerms>,
+    /// Gain over doing nothing, when it was scored.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gain: Option<f64>,
     /// Predicted outcomes, when it was predicted.
     pub outcomes: Option<crate::variables::OutcomeValues>,
     /// Price, when known.

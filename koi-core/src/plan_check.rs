@@ -75,6 +75,7 @@ struct Checked<'a> {
     context: &'a PlanningContext<'a>,
     actions: &'a [PlanAction],
     probes: &'a [PlannedProbe],
+    explorations: &'a [PlannedProbe],
 }
 
 impl Checked<'_> {
@@ -162,6 +163,7 @@ pub fn check(
         context,
         actions: &draft.actions,
         probes: &draft.probes,
+        explorations: &draft.explorations,
     };
     c1_legality::check(&checked, &mut findings);
     c3_budget::check(&checked, &mut findings);

@@ -9,6 +9,7 @@ mod explain;
 pub mod exploration;
 pub mod forecast;
 pub mod learned;
+mod learning_money;
 mod plan;
 pub mod pools;
 mod probing;

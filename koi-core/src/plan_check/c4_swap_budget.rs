@@ -29,6 +29,7 @@ pub(super) fn tally(checked: &Checked<'_>) -> PlanTally {
     PlanTally {
         voluntary: by_choice.filter(|a| !is_probe(a)).map(|a| a.job).collect(),
         probes: checked.probes.to_vec(),
+        explorations: checked.explorations.to_vec(),
     }
 }
 
@@ -51,7 +52,8 @@ pub(super) fn check(checked: &Checked<'_>, findings: &mut Findings) {
     }
 }
 
-/// Probes are swaps of running jobs, few, rare per job and paid for.
+/// Probes are swaps of running jobs, few, rare per job and paid for; explorations are within the swap
+/// budget, and as rare and paid for.
 fn check_probes(checked: &Checked<'_>, findings: &mut Findings) {
     let (snapshot, params) = (checked.snapshot, checked.context.params);
     let ledger = &snapshot.state.slow.probes;
@@ -63,28 +65,31 @@ fn check_probes(checked: &Checked<'_>, findings: &mut Findings) {
         );
         findings.add("C4-PROBE", None, detail);
     }
+    let paid = || checked.probes.iter().chain(checked.explorations);
     let mut seen = BTreeSet::new();
-    for probe in checked.probes {
+    for probe in paid() {
         let action = checked.actions.iter().find(|a| a.job == probe.job);
         if !action.is_some_and(|a| a.kind == ActionKind::Swap && is_voluntary(checked, a)) {
             findings.add(
                 "C4-PROBE",
                 probe.job,
-                "a probe is a voluntary swap of a running job",
+                "what is made for what it teaches is a voluntary swap of a running job",
             );
         }
         if !seen.insert(probe.job) || !ledger.is_free(probe.job, snapshot.tick, params) {
             let period = params.probe_period_ticks;
-            let detail = format!("at most one probe of a job in {period} ticks");
+            let detail = format!("at most one swap of a job in {period} ticks for what it teaches");
             findings.add("C4-PROBE", probe.job, detail);
         }
     }
-    let usd: f64 = checked.probes.iter().map(|p| p.usd).sum();
+    let usd: f64 = paid().map(|p| p.usd).sum();
     let left = ledger.usd_left(snapshot.now, params);
     // A cost that is not a number is over every limit.
-    let is_paid = usd <= left + 1e-6 && checked.probes.iter().all(|p| p.usd >= 0.0);
-    if !checked.probes.is_empty() && !is_paid {
-        let detail = format!("probes cost {usd:.2} USD, {left:.2} are left for today");
+    let is_paid = usd <= left + 1e-6 && paid().all(|p| p.usd >= 0.0);
+    if paid().next().is_some() && !is_paid {
+        let detail = format!(
+            "what is made for what it teaches costs {usd:.2} USD, {left:.2} are left for today"
+        );
         findings.add("C4-PROBE", None, detail);
     }
 }

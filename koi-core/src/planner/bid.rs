@@ -4,6 +4,7 @@
 use super::commit::{Advantage, commit};
 use super::enumerate::{Enumerated, LadderOption, enumerate};
 use super::forecast::{Forecast, JobView, NoForecast, forecast_running};
+use super::learning_money::{bare_gain, restrain};
 use super::pools::{Pools, row_uses};
 use super::probing::Probing;
 use super::scoring::{Change, ResidualScope, Running, Scorer};
@@ -47,6 +48,8 @@ pub(super) enum Admission {
     NoCapacity,
     /// Its gain over what runs is below the smallest that justifies a swap.
     TooLittleGain,
+    /// It would be taken for what it teaches, and that is not paid for.
+    UnpaidLearning,
 }
 
 /// One option in the joint choice.
@@ -115,6 +118,7 @@ impl<'a> Bid<'a> {
         bid.held = bid.reason_to_hold(frozen);
         if bid.held.is_none() {
             bid.make_offers(&view, pools, scorer);
+            restrain(&mut bid, snapshot, scorer);
         }
         bid
     }
@@ -298,12 +302,7 @@ impl<'a> Bid<'a> {
     /// True when an offer would not be taken but for its information gain.
     #[must_use]
     pub(super) fn is_decided_by_learning(&self, offer: &Offer, scorer: &Scorer<'_>) -> bool {
-        let bare = |o: &Offer| {
-            let terms = &o.option.terms;
-            let eig = terms.eig.value().unwrap_or(0.0);
-            o.gain - terms.weights.explore_weight * eig
-        };
-        let own = bare(offer);
+        let own = bare_gain(offer);
         if self.current.is_some() && !justifies_swap(own, scorer.context.params) {
             return true;
         }
@@ -312,7 +311,7 @@ impl<'a> Bid<'a> {
             .iter()
             .filter(|o| o.admission == Admission::Admitted);
         let same_place = rivals.filter(|o| o.option.pool == offer.option.pool);
-        same_place.map(bare).any(|rival| rival > own)
+        same_place.map(bare_gain).any(|rival| rival > own)
     }
 
     /// What a change would replace.

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use super::bid::{Admission, Bid, Offer, Taken, uses};
 use super::enumerate::{LadderOption, label};
+use super::learning_money::bare_gain;
 use super::plan::Chosen;
 use super::pools::{CHAIN_SIZES, Pools};
 use super::standing::MustMove;
@@ -292,6 +293,7 @@ fn current_line(bid: &Bid<'_>) -> Option<Considered> {
         job: bid.record.id,
         option: label(&current.ladder),
         sigma: Some(current.terms.clone()),
+        gain: Some(0.0),
         outcomes: Some(current.forecast.summary.outcomes),
         usd_per_hour: current.forecast.summary.stated_usd_per_hour,
         code: "CURRENT".to_owned(),
@@ -305,11 +307,26 @@ fn offer_line(bid: &Bid<'_>, offer: &Offer, picked: Option<&Offer>, rest: &Rest<
         job: bid.record.id,
         option: label(&offer.option.ladder),
         sigma: Some(offer.option.terms.clone()),
+        gain: Some(offer.gain),
         outcomes: Some(offer.option.forecast.summary.outcomes),
         usd_per_hour: offer.option.forecast.summary.stated_usd_per_hour,
         code: code.to_owned(),
         reason,
     }
+}
+
+/// Why an option that would be taken for what it teaches is not.
+fn unpaid(bid: &Bid<'_>, offer: &Offer) -> String {
+    let eig = offer.option.terms.eig.value().unwrap_or(0.0);
+    let own = bare_gain(offer);
+    let rule = match bid.current {
+        Some(_) => {
+            "such a swap is made at most as often as a probe and paid from \
+             learning.probe_usd_per_day"
+        }
+        None => "a first placement costs nothing more for what it teaches",
+    };
+    format!("only what it teaches speaks for it (EIG {eig:.3}; gain without it {own:.4}): {rule}")
 }
 
 /// Code and sentence of an option that was not chosen.
@@ -338,6 +355,7 @@ fn verdict(
             );
             return ("SCORE", text);
         }
+        Admission::UnpaidLearning => return ("LEARNING", unpaid(bid, offer)),
         Admission::Admitted => {}
     }
     let rival = picked.map_or(0.0, |p| p.gain);

@@ -9,6 +9,7 @@ use super::enumerate::LadderOption;
 use super::explain;
 use super::exploration::Exploration;
 use super::forecast::JobView;
+use super::learning_money::explorations;
 use super::pools::Pools;
 use super::probing::{Probing, probes};
 use super::scoring::{Change, Scorer, current_beliefs};
@@ -19,6 +20,7 @@ use crate::ids::JobId;
 use crate::ladder::Ladder;
 use crate::plan::{ActionKind, PlanAction, PlanDraft, Slot, SwapReason};
 use crate::plan_check::leave_alone;
+use crate::slow_loop::PlannedProbe;
 use crate::snapshot::Snapshot;
 use crate::store::JobState;
 use crate::variables::Outcome;
@@ -57,17 +59,18 @@ pub fn plan(snapshot: &Snapshot, context: &PlanningContext<'_>) -> PlanDraft {
         .collect();
     let probes = probes(&bids, snapshot, &scorer);
     let mut chosen = choose(&bids, &pools, snapshot, &probes);
+    let probes_usd = taken_probes(&bids, &chosen, &probes).map(|p| p.usd).sum();
+    let ground = (snapshot, &scorer);
+    let mut explored = explorations(&bids, &mut chosen.picks, probes_usd, ground);
     let slots = place(&bids, &mut chosen, &pools, snapshot);
     let mut actions = Vec::with_capacity(bids.len());
-    let mut planned = Vec::new();
     for (bid, pick) in bids.iter().zip(&chosen.picks) {
         let slots = slots.get(&bid.record.id).cloned().unwrap_or_default();
         actions.push(match pick {
             Some(taken) => {
                 let probing = probes.get(&bid.record.id).filter(|_| taken.is_probe);
-                planned.extend(probing.map(|p| p.planned.clone()));
                 let offer = as_taken(bid, *taken, probing, &scorer);
-                ladder_action(bid, &offer, (slots, taken.is_probe), &scorer)
+                ladder_action(bid, &offer, (slots, *taken), &scorer)
             }
             None => {
                 let rationale = explain::left_alone(bid, &pools);
@@ -76,14 +79,31 @@ pub fn plan(snapshot: &Snapshot, context: &PlanningContext<'_>) -> PlanDraft {
         });
     }
     let objective = objective(&bids, &chosen.picks);
+    let is_changed = |p: &PlannedProbe| {
+        let of_job = actions.iter().filter(|a| a.job == p.job);
+        of_job.map(|a| a.kind).any(|kind| kind == ActionKind::Swap)
+    };
+    explored.retain(is_changed);
     PlanDraft {
         rationale: explain::plan_rationale(&actions, &chosen, objective, &pools),
         considered: explain::considered(&bids, &chosen, &pools, snapshot.state.slow.swap_budget),
         bound: chosen.selection.as_ref().map(|s| s.bound),
         objective,
-        probes: planned,
+        probes: taken_probes(&bids, &chosen, &probes).cloned().collect(),
+        explorations: explored,
         actions,
     }
+}
+
+/// The probes that the choice took.
+fn taken_probes<'a>(
+    bids: &'a [Bid<'_>],
+    chosen: &'a Chosen,
+    probes: &'a BTreeMap<JobId, Probing>,
+) -> impl Iterator<Item = &'a PlannedProbe> {
+    let pairs = bids.iter().zip(&chosen.picks);
+    let probed = pairs.filter(|(_, pick)| pick.is_some_and(|p| p.is_probe));
+    probed.filter_map(|(bid, _)| Some(&probes.get(&bid.record.id)?.planned))
 }
 
 fn objective(bids: &[Bid<'_>], picks: &[Option<Taken>]) -> f64 {
@@ -195,7 +215,7 @@ fn as_taken(
 fn ladder_action(
     bid: &Bid<'_>,
     option: &LadderOption,
-    (slots, is_probe): (Vec<Slot>, bool),
+    (slots, taken): (Vec<Slot>, Taken),
     scorer: &Scorer<'_>,
 ) -> PlanAction {
     let kind = match bid.record.state {
@@ -204,14 +224,20 @@ fn ladder_action(
         JobState::LaunchFailed { .. } => ActionKind::Retry,
         JobState::Waiting | JobState::Finished { .. } => ActionKind::Place,
     };
-    let swap_reason = (kind == ActionKind::Swap).then(|| match is_probe {
+    let swap_reason = (kind == ActionKind::Swap).then(|| match taken.is_probe {
         true => SwapReason::Probe,
         false => swap_reason(bid, &option.ladder),
     });
+    let mut promise = scorer.promise(&option.ladder, &option.forecast, &option.terms);
+    // What it commits may differ from the offer, and its terms with it.
+    promise.gain = bid
+        .offers
+        .get(taken.offer)
+        .map(|o| o.gain + option.terms.sigma - o.option.terms.sigma);
     PlanAction {
         job: bid.record.id,
         kind,
-        promise: Some(scorer.promise(&option.ladder, &option.forecast, &option.terms)),
+        promise: Some(promise),
         target_tps: option
             .forecast
             .summary

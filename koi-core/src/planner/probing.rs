@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::bid::{Admission, Bid, Offer};
 use super::exploration::Exploration;
+use super::learning_money::swap_usd;
 use super::scoring::Scorer;
 use crate::ids::JobId;
 use crate::slow_loop::PlannedProbe;
@@ -100,15 +101,12 @@ fn option_of(
     let taught = exploration.most_taught(bid.record, rank, Some(unpowered))?;
     let terms = &offer.option.terms;
     let cost = terms.switch_cost.as_ref()?;
+    let usd = swap_usd(bid, offer, scorer.context.params)?;
     let learned = terms
         .eig
         .value()
         .map_or(0.0, |eig| terms.weights.explore_weight * eig);
     let churn = terms.weights.churn_price * cost.hours_of_cost;
-    let params = scorer.context.params;
-    let hours = f64::from(params.probe_period_ticks * params.tick_interval_seconds) / 3600.0;
-    let new = offer.option.forecast.summary.usd_per_hour?;
-    let old = current.forecast.summary.usd_per_hour?;
     let option = ProbeOption {
         job: bid.record.id,
         option: 0,
@@ -117,7 +115,7 @@ fn option_of(
         sigma_current: current.terms.sigma,
         breach_probability: terms.slo_risk.any,
         tau: bid.record.spec.preference.tau,
-        usd: cost.total_usd + (new - old).max(0.0) * hours,
+        usd,
         tests_unpowered_edge: true,
     };
     Some((option, taught.mechanism))

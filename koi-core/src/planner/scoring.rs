@@ -292,6 +292,7 @@ impl Scorer<'_> {
             members: forecast.members.clone(),
             outcomes: forecast.summary.outcomes,
             sigma: terms.clone(),
+            gain: None,
             usd_per_hour: forecast.summary.stated_usd_per_hour,
         }
     }

@@ -7,6 +7,7 @@ use crate::ids::{HostId, JobId};
 use crate::ladder::CommittedLadder;
 use crate::plan::{ActionKind, Considered, PlanAction, PlanTally, Slot, replica_id};
 use crate::plan_check::CheckedPlan;
+use crate::slow_loop::PlannedProbe;
 use crate::store::{
     Change, Expect, JobRecord, JobState, PlanRecord, ReplicaPhase, ReplicaRecord, ReplicaRole,
     Rollout, RolloutKind, StoreTx, TxKind,
@@ -244,14 +245,14 @@ fn tally(planned: &PlanTally, actions: &[PlanAction]) -> PlanTally {
         let mut of_job = actions.iter().filter(|a| a.job == *job);
         of_job.any(|a| matches!(a.kind, ActionKind::Swap | ActionKind::Preempt))
     };
+    let made = |planned: &[PlannedProbe]| -> Vec<PlannedProbe> {
+        let done = planned.iter().filter(|p| is_done(&p.job));
+        done.cloned().collect()
+    };
     PlanTally {
         voluntary: planned.voluntary.iter().copied().filter(is_done).collect(),
-        probes: planned
-            .probes
-            .iter()
-            .filter(|p| is_done(&p.job))
-            .cloned()
-            .collect(),
+        probes: made(&planned.probes),
+        explorations: made(&planned.explorations),
     }
 }
 

@@ -79,10 +79,10 @@ pub struct ProbeLimits<'a> {
 impl ProbeLedger {
     /// The ledger after these probes, with what bars nothing any more left out.
     #[must_use]
-    pub fn after(
+    pub fn after<'a>(
         &self,
         (tick, now): (TickId, UtcMicros),
-        probes: &[PlannedProbe],
+        probes: impl IntoIterator<Item = &'a PlannedProbe>,
         params: &Params,
     ) -> Self {
         let mut next = self.at(now);

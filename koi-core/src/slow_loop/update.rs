@@ -215,7 +215,7 @@ fn count_plan(state: &mut SlowState, input: &SlowUpdateInput<'_>, params: &Param
     if let Some(plan) = uncounted(input) {
         state.counted_plan = plan.seq;
         let made = (plan.tick, plan.at);
-        state.probes = state.probes.after(made, &plan.tally.probes, params);
+        state.probes = state.probes.after(made, plan.tally.paid_learning(), params);
     }
 }
 

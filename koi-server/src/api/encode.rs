@@ -115,7 +115,7 @@ pub fn committed(l: &CommittedLadder) -> v1::CommittedLadder {
         ladder: Some(ladder(&l.ladder)),
         rank_predictions: l.promise.ranks.iter().map(prediction).collect(),
         outcomes: outcomes(&l.promise.outcomes),
-        sigma: Some(sigma(&l.promise.sigma, None)),
+        sigma: Some(sigma(&l.promise.sigma, l.promise.gain)),
         usd_per_hour: l.promise.usd_per_hour,
         committed_at_us: l.committed_at.0,
     }
@@ -195,7 +195,7 @@ pub fn endpoints(set: &EndpointSet) -> v1::EndpointSet {
 pub fn option(c: &Considered) -> v1::Option {
     v1::Option {
         option: c.option.clone(),
-        sigma: c.sigma.as_ref().map(|s| sigma(s, None)),
+        sigma: c.sigma.as_ref().map(|s| sigma(s, c.gain)),
         outcomes: c.outcomes.as_ref().map(outcomes).unwrap_or_default(),
         usd_per_hour: c.usd_per_hour,
         code: c.code.clone(),
@@ -214,7 +214,7 @@ fn action(a: &PlanAction, name: String) -> v1::PlanAction {
             .as_ref()
             .map(|p| outcomes(&p.outcomes))
             .unwrap_or_default(),
-        sigma: a.promise.as_ref().map(|p| sigma(&p.sigma, None)),
+        sigma: a.promise.as_ref().map(|p| sigma(&p.sigma, p.gain)),
         slots: a
             .slots
             .iter()

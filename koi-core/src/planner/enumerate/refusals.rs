@@ -74,6 +74,7 @@ impl Refusals {
             job,
             option,
             sigma: None,
+            gain: None,
             outcomes: None,
             usd_per_hour: None,
             code: code.to_owned(),

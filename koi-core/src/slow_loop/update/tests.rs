@@ -158,6 +158,11 @@ fn a_plan_is_counted_once() {
     let tally = PlanTally {
         voluntary: vec![job(0).job],
         probes: vec![probe],
+        explorations: vec![PlannedProbe {
+            job: job(2).job,
+            usd: 1.25,
+            information_gain: 0.5,
+        }],
     };
     parts.last_plan = Some(CommittedPlan {
         seq: PlanSeq(4),
@@ -173,7 +178,8 @@ fn a_plan_is_counted_once() {
         ),
         (1, 1)
     );
-    assert_eq!(first.state.probes.spent_usd_micro, 2_500_000);
+    // A swap of the budget that is made for its lesson is paid from the same day.
+    assert_eq!(first.state.probes.spent_usd_micro, 3_750_000);
     assert!(
         !first
             .state
