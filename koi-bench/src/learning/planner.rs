@@ -266,6 +266,7 @@ impl Planner {
             members: Vec::new(),
             bands: vec![bands],
             sigma: unscored(),
+            gain: None,
         }
     }
 }
