@@ -8,7 +8,7 @@ use super::errors::ChangeErrors;
 use super::levels::level_invariance;
 use super::mediated::{mediated_effect, mediated_invariance, mediated_verdict};
 use super::sums::{EdgeEffect, edge_effect};
-use super::verdict::{EdgeVerdict, EffectClaim, edge_verdict, effect_invariance};
+use super::verdict::{EdgeVerdict, EffectClaim, edge_verdict, effect_invariance, is_proven};
 use crate::causal::Edge;
 use crate::validation::icp::Icp;
 
@@ -21,6 +21,8 @@ pub struct EdgeJudgement {
     pub n: u32,
     /// What they say of the claim.
     pub verdict: EdgeVerdict,
+    /// Whether they show an effect in the claimed direction.
+    pub is_proven: bool,
 }
 
 /// Judges an edge by its sums; `None` for an edge whose destination is no variable.
@@ -46,6 +48,7 @@ pub fn edge_judgement(
     Some(EdgeJudgement {
         effect,
         n: sums.n(),
+        is_proven: is_proven(&sums.steps, effect, &claim) || sums.levels.is_proven(&claim),
         // A source is a number or a category, so one of the two has contrasts.
         verdict: of_steps.max(sums.levels.verdict(&claim)),
     })

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::sums::{ContrastSums, edge_effect};
 use super::verdict::{
-    EdgeVerdict, EffectClaim, EnvironmentEffect, edge_verdict, invariance_of_powered,
+    EdgeVerdict, EffectClaim, EnvironmentEffect, edge_verdict, invariance_of_powered, is_proven,
 };
 use crate::causal::Sign;
 use crate::validation::icp::Icp;
@@ -53,6 +53,15 @@ impl LevelPairSums {
         self.pairs
             .iter()
             .map(|((from, to), sums)| (from.as_str(), to.as_str(), sums))
+    }
+
+    /// Whether some pair of levels shows an effect.
+    #[must_use]
+    pub fn is_proven(&self, claim: &EffectClaim) -> bool {
+        self.pairs.values().any(|sums| {
+            let effect = edge_effect(sums, claim.surrogate_error);
+            is_proven(sums, effect, &of_pair(claim, sums))
+        })
     }
 
     /// Verdict on the edge: exercised when any pair is; contradicted when every exercised pair is.

@@ -74,17 +74,32 @@ pub(super) fn effect_verdict(
     }
 }
 
+/// Whether the contrasts show an effect in the claimed direction: even the lower bound is above zero.
+pub(super) fn is_proven(
+    sums: &ContrastSums,
+    effect: Option<EdgeEffect>,
+    claim: &EffectClaim,
+) -> bool {
+    effect
+        .filter(|e| e.n >= CONTRASTS_MIN)
+        .is_some_and(|e| estimate(sums, &e, claim) > ERRORS_TO_BOUND * e.standard_error)
+}
+
 /// The largest effect in the claimed direction that the contrasts still allow.
 fn upper_bound(sums: &ContrastSums, effect: &EdgeEffect, claim: &EffectClaim) -> f64 {
-    let estimate = match claim.sign {
+    estimate(sums, effect, claim) + ERRORS_TO_BOUND * effect.standard_error
+}
+
+/// The effect in the claimed direction.
+fn estimate(sums: &ContrastSums, effect: &EdgeEffect, claim: &EffectClaim) -> f64 {
+    match claim.sign {
         Sign::Positive => effect.slope,
         Sign::Negative => -effect.slope,
         Sign::NonMonotone => {
             let square = sums.dd / f64::from(sums.n.max(1));
             (square - claim.noise * claim.noise).max(0.0).sqrt()
         }
-    };
-    estimate + ERRORS_TO_BOUND * effect.standard_error
+    }
 }
 
 /// Leg (b) of the invariance verdict: does the effect hold, in direction, wherever it was tested?

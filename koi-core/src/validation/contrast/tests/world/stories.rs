@@ -24,7 +24,6 @@ from = "api_server_count"
 to = "running_requests"
 sign = "+"
 prior = "PLAUSIBLE"
-smallest_effect = 0.15
 doc = "In one place alone."
 [[edge]]
 from = "running_requests"
