@@ -130,7 +130,7 @@ impl World {
 
 impl Running {
     fn drifted(&mut self, stated: &Demand) {
-        let [rate, prompt, answer] = self.drift.next();
+        let [rate, prompt, answer] = self.drift.step();
         self.demand = Demand {
             rate_rps: stated.rate_rps * rate,
             prompt: stated.prompt * prompt,
@@ -157,7 +157,7 @@ impl Running {
             .steady(&self.demand);
         let seconds = WINDOW_MICROS as f64 / MICROS_PER_SECOND as f64;
         for index in 0..TICK_SECONDS / seconds as i64 {
-            let weather = self.weather.next(seconds);
+            let weather = self.weather.step(seconds);
             let steady = base.moved([
                 (&busier, weather.load / PROBE_SHIFT),
                 (&slower, weather.step / PROBE_SHIFT),

@@ -115,7 +115,7 @@ impl Chain {
             work = self.work(demand, self.reuse(demand, usage));
             point = self.settle(&work);
         }
-        if self.levers.live != 1.0 {
+        if (self.levers.live - 1.0).abs() > f64::EPSILON {
             // What is held moves the batch; the load decides the rate all the same.
             let rate_rps = point.rate_rps;
             point = Point {

@@ -129,7 +129,7 @@ fn windows_show_the_steady_state_on_the_mean() {
 #[test]
 fn weather_has_its_spread_and_forgets() {
     let mut weather = Weather::new(3, 1.0);
-    let xs: Vec<f64> = (0..20_000).map(|_| weather.next(10.0).step).collect();
+    let xs: Vec<f64> = (0..20_000).map(|_| weather.step(10.0).step).collect();
     let variance = xs.iter().map(|x| x * x).sum::<f64>() / xs.len() as f64;
     assert!((variance.sqrt() / 0.035 - 1.0).abs() < 0.1);
     let lag: f64 = xs.windows(2).map(|w| w[0] * w[1]).sum::<f64>() / xs.len() as f64 / variance;

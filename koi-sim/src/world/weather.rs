@@ -41,15 +41,15 @@ impl Weather {
     }
 
     /// The weather `seconds` later.
-    pub fn next(&mut self, seconds: f64) -> WindowWeather {
-        let mut step = |value: f64, memory_s: f64, spread: f64| {
+    pub fn step(&mut self, seconds: f64) -> WindowWeather {
+        let mut moved = |value: f64, memory_s: f64, spread: f64| {
             let memory = (-seconds / memory_s).exp();
             let fresh = (1.0 - memory * memory).sqrt() * spread * self.scale;
             memory * value + fresh * self.rng.normal()
         };
         self.now = WindowWeather {
-            load: step(self.now.load, LOAD_MEMORY_S, LOAD_SPREAD),
-            step: step(self.now.step, SPEED_MEMORY_S, SPEED_SPREAD),
+            load: moved(self.now.load, LOAD_MEMORY_S, LOAD_SPREAD),
+            step: moved(self.now.step, SPEED_MEMORY_S, SPEED_SPREAD),
         };
         self.now
     }
@@ -78,7 +78,7 @@ impl Drift {
     }
 
     /// Factors on rate, prompt length and answer length in the next tick.
-    pub fn next(&mut self) -> [f64; 3] {
+    pub fn step(&mut self) -> [f64; 3] {
         let memory = (-1.0 / DRIFT_MEMORY_TICKS).exp();
         let fresh = (1.0 - memory * memory).sqrt() * self.spread;
         for value in &mut self.values {

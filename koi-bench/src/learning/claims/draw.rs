@@ -337,10 +337,10 @@ impl Draw<'_> {
     fn true_paths(&mut self, wanted: usize) {
         let (into, out) = (self.held_in(), self.held_out());
         let mut pairs = self.meet(into, &out);
-        pairs.retain(|links| {
-            links
-                .iter()
-                .all(|l| self.catalog_model.edge(&l.id()).is_some())
+        // Those of the catalog first; the order among equals is that of the draw.
+        pairs.sort_by_key(|links| {
+            let stated = |l: &Link| self.catalog_model.edge(&l.id()).is_some();
+            !links.iter().all(stated)
         });
         let mut left = wanted;
         for links in pairs {
