@@ -54,6 +54,9 @@ pub const MAX_PRICES: usize = 200_000;
 const MAX_FILE_BYTES: usize = 8 * 1024 * 1024;
 /// Most characters of a name in a price row.
 const MAX_NAME: usize = 128;
+/// Cheapest machine that is believed: less than a hundredth of the cheapest that can be rented. A
+/// price of nothing would make any plan on that machine the best one.
+pub const MIN_USD_PER_HOUR: f64 = 0.001;
 /// Dearest machine that is believed: far above any rack that can be rented, far below a slip of
 /// units.
 pub const MAX_USD_PER_HOUR: f64 = 10_000.0;
