@@ -31,6 +31,7 @@ pub use overlay::{Discount, OverlayPrice, PriceOverlay};
 pub use update::{MAX_UPDATE_PRICES, Merged, PriceUpdate, PricedRow};
 
 use crate::environment::Market;
+use crate::printable::is_hidden;
 use crate::violation::{FieldViolation, Violations};
 
 macro_rules! price_files {
@@ -291,9 +292,8 @@ impl PriceBook {
 
 /// What is wrong with the names of a key.
 fn unprintable(key: &PriceKey) -> Option<String> {
-    let is_bad = |part: &&String| {
-        part.is_empty() || part.len() > MAX_NAME || part.contains(char::is_control)
-    };
+    let is_bad =
+        |part: &&String| part.is_empty() || part.len() > MAX_NAME || part.contains(is_hidden);
     let bad = [&key.cloud, &key.region, &key.instance]
         .into_iter()
         .find(is_bad)?;

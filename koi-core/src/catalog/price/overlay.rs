@@ -11,6 +11,7 @@ use super::{
     PriceKey, PriceOrigin, unprintable,
 };
 use crate::environment::Market;
+use crate::printable::check_shown;
 use crate::violation::{FieldViolation, Violations};
 
 /// Most discounts of one overlay.
@@ -129,6 +130,8 @@ fn check_source(source: &str, problems: &mut Violations) {
             "source",
             "says in 1 to 400 bytes where the prices come from",
         );
+    } else if let Err(why) = check_shown(source) {
+        problems.add("source", why);
     }
 }
 
