@@ -101,13 +101,19 @@ impl<'a> Evaluation<'a> {
 
     /// Every other held mediator through its carrier.
     fn hold(mut self, held: &MediatorValues) -> Self {
-        let waiting = self.wait.map(|w| w.queue_seconds * self.point.rate_rps);
-        let waiting = self.hold_live(held, waiting);
+        let own = self.wait.map(|w| w.queue_seconds * self.point.rate_rps);
+        let own_rate = self.point.rate_rps;
+        let waiting = self.hold_live(held, own);
         self.hold_iteration(held);
         if let Some(tokens) = held.get(Mediator::PrefillTokensPerSec).filter(|v| *v > 0.0) {
             self.point.rate_rps = tokens / self.traffic.prompt;
         }
-        self.hold_wait(held, waiting);
+        // A wait of which nothing was moved stays as it is, to the last bit.
+        let bits = |waiting: Option<f64>, rate: f64| (waiting.map(f64::to_bits), rate.to_bits());
+        let is_moved = bits(waiting, self.point.rate_rps) != bits(own, own_rate);
+        if is_moved || held.get(Mediator::QueueDepth).is_some() {
+            self.hold_wait(held, waiting);
+        }
         self
     }
 
