@@ -28,7 +28,8 @@ pub const fn is_carried(mediator: Mediator) -> bool {
 ///
 /// # Formula
 /// Lengths and the cached share of a prompt change the traffic, and the replica settles again at
-/// the offered load. Then, in this order and each at what the earlier ones left: the live batch
+/// the offered load. Under open load requests arrive as offered whatever batch is held, so that a
+/// queue lasts waiting / offered rate. Then, in this order and each at what the earlier ones left: the live batch
 /// (running_requests, kv_pressure_score, kv_cache_util, gpu_mem_used_fraction,
 /// vram_headroom_gb), the time of an iteration (per_tok_comm_bytes, the links' bytes and
 /// comm_overhead_pct, expert_imbalance, dispatch_overhead_ms, pipeline_bubble_fraction,
@@ -101,11 +102,12 @@ impl<'a> Evaluation<'a> {
 
     /// Every other held mediator through its carrier.
     fn hold(mut self, held: &MediatorValues) -> Self {
-        let waiting = self.wait.map(|w| w.queue_seconds * self.point.rate_rps);
+        let waiting = self.wait.map(|w| w.queue_seconds * self.arrivals_rps());
         let waiting = self.hold_live(held, waiting);
         self.hold_iteration(held);
         if let Some(tokens) = held.get(Mediator::PrefillTokensPerSec).filter(|v| *v > 0.0) {
             self.point.rate_rps = tokens / self.traffic.prompt;
+            self.arrivals_rps = None;
         }
         self.hold_wait(held, waiting);
         self
@@ -117,7 +119,7 @@ impl<'a> Evaluation<'a> {
         let Some(waiting) = given.or(waiting) else {
             return;
         };
-        let queue_seconds = waiting / self.point.rate_rps;
+        let queue_seconds = waiting / self.arrivals_rps();
         match &mut self.wait {
             Some(wait) => {
                 let before = wait.queue_seconds;

@@ -21,7 +21,7 @@ use crate::ladder::Rank;
 use crate::rollout::SloTally;
 use crate::rollout::desired::ladder_of;
 use crate::store::{JobRecord, ReplicaRecord, ServerState};
-use crate::surrogate::{Deployment, roofline_step_ms};
+use crate::surrogate::{Deployment, MemoryBreakdown, roofline_step_ms};
 use crate::telemetry::histogram::EdgesTable;
 use crate::telemetry::observe::{BatchProgress, ObserveFacts, ShardLink, ShardLinkKind, SloFacts};
 use crate::telemetry::series::CounterSeries;
@@ -280,7 +280,8 @@ pub fn observe_facts(
         .find(|r| rank_key(r) == key)
         .and_then(|r| state.hosts.get(&r.host));
     let model = &job.spec.model.facts;
-    let kv_token = model.kv_bytes_per_token_per_gpu(shape.kv_dtype, shape.tp, shape.pp);
+    // The predicting side's own account of the pool, its settings included.
+    let memory = gpu.map(|gpu| MemoryBreakdown::of(model, gpu, &shape));
     let usd = host
         .and_then(|h| state.gpu_usd_per_hour(h))
         .map(|p| p * f64::from(shape.gpus()));
@@ -291,7 +292,8 @@ pub fn observe_facts(
             .and_then(|h| h.facts.gpus.first())
             .map(|g| g.memory_bytes as f64),
         gpu_memory_utilization: Some(shape.gpu_memory_utilization),
-        kv_block_bytes_per_gpu: Some(kv_token * f64::from(shape.block_size)),
+        kv_block_bytes_per_gpu: memory.map(|m| m.kv_bytes_per_token * f64::from(shape.block_size)),
+        cache: memory.map(|m| m.cache),
         kv_blocks: None,
         block_size_tokens: Some(shape.block_size),
         activation_peak_bytes: None,
