@@ -333,6 +333,7 @@ pub(crate) fn evidence(tick: i64, job: JobId, rank: u32, points: u32) -> Evidenc
         deployment: None,
         contrasts: Vec::new(),
         stood: None,
+        basis: None,
     }
 }
 
