@@ -161,6 +161,7 @@ impl MemStore {
             | Change::ReplicaReleased(_)
             | Change::Slow(_)
             | Change::Contrasts(_)
+            | Change::Calibration(_)
             | Change::Mechanism(_)
             | Change::Prices(_)
             | Change::PricesRemoved(_) => {}

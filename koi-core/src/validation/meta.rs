@@ -8,9 +8,11 @@ pub mod blocks;
 pub mod bootstrap;
 pub mod calibration;
 pub mod components;
+pub mod stored;
 
 pub use blocks::{ResidualBlock, ResidualBlocks};
 pub use calibration::{Calibration, DetectableShift, ThresholdRow, VariableCalibration};
+pub use stored::{CALIBRATION_VERSION, CalibrationRecord};
 
 use crate::ids::TickId;
 use crate::model::ModelClass;

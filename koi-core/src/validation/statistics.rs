@@ -1,7 +1,9 @@
 //! What S2 keeps between ticks to judge with: residual blocks, the detector's calibration, and the
 //! block means that invariance is tested on.
 //!
-//! Derived from rows; lost with the process and filled again by the ticks that follow. Spec §8.
+//! Derived from rows. A server that starts again has its calibration from the store and its block
+//! means from stored rows; residual blocks, which no row holds, come with the ticks that follow.
+//! Spec §8.
 
 use std::collections::BTreeMap;
 
@@ -44,6 +46,10 @@ impl Residuals {
         params: &Params,
     ) {
         self.blocks.observe(input, row, params);
+        self.take_means(row, engine);
+    }
+
+    fn take_means(&mut self, row: &EvidenceRow, engine: &str) {
         let seen = Seen {
             tick: row.tick,
             engine,
@@ -62,6 +68,14 @@ impl Residuals {
 }
 
 impl Statistics {
+    /// Takes in the block means of a stored row; one that does not say what served it is left out.
+    /// Rows come in the order in which they were judged.
+    pub fn recall(&mut self, row: &EvidenceRow) {
+        if let Some(basis) = &row.basis {
+            self.residuals.take_means(row, &basis.engine);
+        }
+    }
+
     /// Ends a tick: what is too old is forgotten, and when the meta step is due the detector is
     /// calibrated anew; first thresholds do not wait for it. The same rows and seed give the same calibration.
     pub fn step(&mut self, tick: TickId, params: &Params, seed: u64) {
