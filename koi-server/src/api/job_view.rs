@@ -251,7 +251,7 @@ mod tests {
             role: ReplicaRole::Drain { since: NOW },
             ..replica(2, 2, "b", 2)
         };
-        let cost = usd(&[two.clone(), one.clone(), old.clone(), leaving]).unwrap();
+        let cost = usd(&[two.clone(), one, old.clone(), leaving]).unwrap();
         assert!((cost - 5.0).abs() < 1e-12, "{cost}");
         // One replica without a price leaves the whole without one: part of a sum is no sum.
         assert_eq!(usd(&[two.clone(), replica(2, 3, "c", 1)]), None);
