@@ -6,6 +6,7 @@
 mod agreement;
 mod allocations;
 mod cluster;
+mod evidence;
 mod floor;
 mod idle;
 mod kills;
@@ -88,6 +89,9 @@ enum Bench {
     /// A wide search for one job: every candidate predicted, checked and scored.
     #[command(after_help = "Example:\n  koi bench space --candidates 100000 --threads 2 --check")]
     Space(space::SpaceArgs),
+    /// Evidence judged, learned from, stored and replayed, beside the bare machine.
+    #[command(after_help = "Example:\n  koi bench evidence --rows 100000 --check")]
+    Evidence(evidence::EvidenceArgs),
     /// Memory and processor time of a running cluster at rest.
     #[command(after_help = "Example:\n  koi bench idle --data-dir /tmp/koi --seconds 120")]
     Idle(idle::IdleArgs),
@@ -114,6 +118,7 @@ predict    time of one prediction beside the bare machine
 space      a wide search for one job: every candidate predicted, checked and scored
 plan       time and memory of planning and checking a plan
 parse      reading an engine's metrics page, against the bare machine and another parser
+evidence   evidence judged, learned from, stored and replayed, beside the bare machine
 idle       memory and processor time of a running cluster at rest
 agreement  the load generator's stopwatch against the server's percentiles
 surrogate  the surrogate stack against measured points, whole models or GPU types left out
@@ -189,6 +194,7 @@ fn measure(bench: &Bench, global: &Global) -> anyhow::Result<Option<Report>> {
         Bench::Parse(args) => parse::run(args, global)?,
         Bench::Predict(args) => predict::run(args, global)?,
         Bench::Space(args) => space::run(args, global)?,
+        Bench::Evidence(args) => evidence::run(args, global)?,
         Bench::Idle(args) => idle::run(args, global)?,
         Bench::Agreement(args) => agreement::run(args, global)?,
         Bench::Slo(args) => slo::run(args, global)?,

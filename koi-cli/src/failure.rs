@@ -1,6 +1,7 @@
 //! What went wrong, with the exit code that programs see and the sentence that people see.
 
 use std::error::Error;
+use std::io::ErrorKind;
 
 use koi_core::violation::FieldViolation;
 use tonic::{Code, Status};
@@ -15,7 +16,7 @@ pub enum ExitCode {
     Failed = 1,
     /// Wrong usage, or input that was refused.
     Invalid = 2,
-    /// No such job, node, plan or tick.
+    /// No such job, node, plan or tick, or no such file.
     NotFound = 3,
     /// The server cannot be reached or cannot answer now.
     Unavailable = 4,
@@ -30,7 +31,7 @@ pub const EXIT_CODES: &str = "Exit codes:
   0  done
   1  failed
   2  wrong usage or refused input; every problem is listed
-  3  not found
+  3  not found: a job, node, plan or tick, or a file named on the command line
   4  server unreachable or unable to answer now
   5  no credential, or not allowed
   6  exists already, or in another state
@@ -61,14 +62,16 @@ impl Failure {
         }
     }
 
-    /// A file named on the command line that cannot be read: not found, or wrong usage.
+    /// A file or folder named on the command line that cannot be read: not found, or wrong usage.
     #[must_use]
     pub fn unreadable(path: &std::path::Path, error: &std::io::Error) -> Self {
-        let code = match error.kind() {
-            std::io::ErrorKind::NotFound => ExitCode::NotFound,
-            _ => ExitCode::Invalid,
+        let shown = path.display();
+        let (code, why) = match error.kind() {
+            ErrorKind::NotFound => (ExitCode::NotFound, "no such file".to_owned()),
+            ErrorKind::IsADirectory => (ExitCode::Invalid, "a folder, not a file".to_owned()),
+            _ => (ExitCode::Invalid, error.to_string()),
         };
-        Self::new(code, format!("cannot read {}: {error}", path.display()))
+        Self::new(code, format!("cannot read {shown}: {why}"))
     }
 
     /// Input that was refused, with every problem.

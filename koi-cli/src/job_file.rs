@@ -90,13 +90,7 @@ pub fn read_text(path: &Path, max: usize) -> anyhow::Result<String> {
         std::fs::File::open(path).and_then(|file| file.take(limit).read_to_end(&mut bytes))
     };
     let fail = |code, what: String| Failure::new(code, format!("{}: {what}", path.display()));
-    result.map_err(|e| match e.kind() {
-        std::io::ErrorKind::NotFound => fail(ExitCode::NotFound, "no such file".to_owned()),
-        std::io::ErrorKind::IsADirectory => {
-            fail(ExitCode::Invalid, "a folder, not a file".to_owned())
-        }
-        _ => fail(ExitCode::Failed, e.to_string()),
-    })?;
+    result.map_err(|e| Failure::unreadable(path, &e))?;
     if bytes.len() > max {
         return Err(fail(ExitCode::Invalid, format!("longer than {} KiB", max / 1024)).into());
     }

@@ -86,6 +86,60 @@ fn report(error: &anyhow::Error, format: Format) -> ExitCode {
 mod tests {
     use super::*;
 
+    /// The failure of a command line that gets as far as its files.
+    fn failure(line: &str) -> Failure {
+        let cli = Cli::try_parse_from(line.split_whitespace()).unwrap();
+        let error = runtime().unwrap().block_on(commands::run(cli)).unwrap_err();
+        error
+            .downcast_ref()
+            .cloned()
+            .unwrap_or_else(|| panic!("{line}: {error:#}"))
+    }
+
+    #[test]
+    fn a_missing_file_is_not_found_whatever_the_command() {
+        let folder = std::env::temp_dir().join(format!("koi-missing-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let none = folder.join("none.json");
+        let none = none.display();
+        let there = "llama-3.1-8b --gpu H100 --concurrency 1";
+        for line in [
+            format!("koi submit {none}"),
+            format!("koi submit {none} --validate-only"),
+            format!("koi prices update {none}"),
+            format!("koi perf import {none}"),
+            format!("koi metrics parse {none}"),
+            format!("koi mechanisms propose {none}"),
+            format!("koi model show {none}"),
+            format!("koi model show llama-3.1-8b --hf-quant {none}"),
+            format!("koi catalog check {none}"),
+            format!("koi catalog check --prices {none}"),
+            format!("koi catalog show --catalog {none}"),
+            format!("koi catalog diff {none} {none}"),
+            format!("koi predict {there} --perf {none}"),
+            format!("koi predict {there} --models {none}"),
+            format!("koi predict {none} --gpu H100 --concurrency 1"),
+            format!("koi predict --batch {none} --out -"),
+            format!("koi load --config {none}"),
+            format!(
+                "koi load --endpoints-dir {} --job chat={none}",
+                folder.display()
+            ),
+            format!("koi up --data-dir {} --fleet {none}", folder.display()),
+            format!("koi jobs --server http://127.0.0.1:1 --token-file {none}"),
+            format!("koi jobs --server https://127.0.0.1:1 --ca-file {none}"),
+        ] {
+            let failure = failure(&line);
+            assert_eq!(
+                failure.code,
+                failure::ExitCode::NotFound,
+                "{line}: {failure:?}"
+            );
+            assert!(failure.text().contains("none.json"), "{line}: {failure:?}");
+        }
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+
     #[test]
     fn unparsed_arguments_tell_the_form_of_output() {
         let format = |args: &[&str]| {

@@ -4,6 +4,7 @@
 use std::io::Write as _;
 
 use comfy_table::{CellAlignment, Table, presets};
+use koi_core::printable::is_hidden;
 use serde::Serialize;
 
 /// Form of the output.
@@ -18,20 +19,12 @@ pub enum Format {
     Yaml,
 }
 
-/// True for characters that could steer a terminal or disguise a name: controls, bidirectional
-/// overrides, zero-width characters, line and paragraph separators, tags.
-fn is_unsafe(c: char) -> bool {
-    c.is_control()
-        || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}')
-        || matches!(c, '\u{feff}' | '\u{061c}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
-}
-
 /// The text with every unsafe character written as its escape.
 #[must_use]
 pub fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
-        if is_unsafe(c) {
+        if is_hidden(c) {
             out.extend(c.escape_default());
         } else {
             out.push(c);
@@ -177,7 +170,7 @@ mod tests {
     fn control_bytes_never_reach_the_terminal() {
         let hostile = "a\u{1b}[31mb\rc\nd\u{7}e\u{202e}f\u{200b}g\u{9b}h\u{feff}\0";
         let shown = escape(hostile);
-        assert!(shown.chars().all(|c| !is_unsafe(c)), "{shown:?}");
+        assert!(shown.chars().all(|c| !is_hidden(c)), "{shown:?}");
         assert_eq!(escape("héllo wörld 模型"), "héllo wörld 模型");
         let mut grid = Grid::new(&["NAME"]);
         grid.row([hostile]);

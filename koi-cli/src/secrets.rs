@@ -86,7 +86,10 @@ pub fn read_token(path: &Path) -> anyhow::Result<String> {
         let message = format!("token file {}: {what}", path.display());
         Failure::new(ExitCode::Denied, message)
     };
-    let text = std::fs::read_to_string(path).map_err(|e| denied(&e.to_string()))?;
+    let text = std::fs::read_to_string(path).map_err(|e| match e.kind() {
+        std::io::ErrorKind::NotFound => Failure::unreadable(path, &e),
+        _ => denied(&e.to_string()),
+    })?;
     let token = text.trim();
     let plain =
         !token.is_empty() && token.len() <= 512 && token.bytes().all(|c| c.is_ascii_graphic());
@@ -139,9 +142,10 @@ mod tests {
         std::fs::write(&path, "two words\n").unwrap();
         assert!(read_token(&path).is_err());
         std::fs::write(&path, "\n").unwrap();
-        for path in [&path, &dir.join("none")] {
+        let none = dir.join("none");
+        for (path, code) in [(&path, ExitCode::Denied), (&none, ExitCode::NotFound)] {
             let failure = read_token(path).unwrap_err().downcast::<Failure>().unwrap();
-            assert_eq!(failure.code, ExitCode::Denied);
+            assert_eq!(failure.code, code);
             assert!(
                 failure.message.contains(&path.display().to_string()),
                 "{failure}"

@@ -19,7 +19,7 @@ mod tests;
 pub use applicability::{Applicable, applicable};
 pub use belief::{Belief, BeliefChange, BeliefEvent, BeliefKey, BeliefSource, PriorBin};
 pub use edge::{Edge, EdgeEnds, Sign};
-pub use fan_out::{fan_out, forget, replay};
+pub use fan_out::{add_events, fan_out, forget, replay};
 pub use graph::CausalModel;
 pub use mechanism::{Mechanism, MechanismStatus};
 pub use scope::{Condition, FeatureValue, FeatureValues, Scope, ScopeMatch};

@@ -25,6 +25,7 @@ pub mod placement;
 pub mod plan;
 pub mod plan_check;
 pub mod planner;
+pub mod printable;
 pub mod rng;
 pub mod rollout;
 pub mod score;

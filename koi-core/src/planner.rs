@@ -13,6 +13,7 @@ mod learning_money;
 mod plan;
 pub mod pools;
 mod probing;
+mod saturation;
 pub mod scoring;
 pub mod select;
 pub mod size;

@@ -2,6 +2,7 @@
 //!
 //! Order: q, s, β, B, λ, ε, w, z*. White paper V1, The Slow Loop and Appendix A; spec §9.
 
+pub mod backlog;
 pub mod churn_price;
 pub mod convergence;
 pub mod coverage_gradient;

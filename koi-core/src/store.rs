@@ -31,6 +31,7 @@ use crate::tick::{Phase, TickRecord};
 use crate::time::UtcMicros;
 use crate::validation::EvidenceRow;
 use crate::validation::contrast::ContrastUpdate;
+use crate::validation::meta::CalibrationRecord;
 
 /// Which decision a transaction carries. For the audit trail, metrics and crash points.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -147,6 +148,8 @@ pub enum Change {
     BeliefEvents(Vec<BeliefEvent>),
     /// Writes deployments and sums of contrasts, each whole.
     Contrasts(Box<ContrastUpdate>),
+    /// Appends a calibration of the detector; the newest counts.
+    Calibration(Box<CalibrationRecord>),
     /// Replaces the slow loop's state.
     Slow(Box<SlowState>),
     /// Appends a tick of the slow loop to its history.

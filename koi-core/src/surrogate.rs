@@ -192,6 +192,8 @@ struct Evaluation<'a> {
     wait: Option<queueing::Wait>,
     /// Time of an iteration over what the machine gives; 1 unless a mediator is held.
     pace: f64,
+    /// Arrivals where they are not the point's rate: a batch is held and requests come as they came.
+    arrivals_rps: Option<f64>,
 }
 
 impl<'a> Evaluation<'a> {
@@ -237,7 +239,13 @@ impl<'a> Evaluation<'a> {
             point,
             wait,
             pace: 1.0,
+            arrivals_rps: None,
         }
+    }
+
+    /// Requests that arrive per second.
+    fn arrivals_rps(&self) -> f64 {
+        self.arrivals_rps.unwrap_or(self.point.rate_rps)
     }
 
     fn latency(&self) -> LatencyShape {
@@ -264,7 +272,7 @@ impl<'a> Evaluation<'a> {
             load: self.load,
             memory: *memory,
             point,
-            mediators: mediators::of(machine, traffic, memory, point, wait),
+            mediators: mediators::of(machine, traffic, memory, point, (wait, self.arrivals_rps())),
             latency: self.latency(),
         };
         outcomes::of(deployment, demand, parts)

@@ -16,7 +16,7 @@ pub mod update_table;
 
 pub use cusum::{Cusum, Verdict, cusum};
 pub use evidence::{
-    EvidenceRow, Exercise, MechanismVerdict, RankValidationInput, Stamp, VariableVerdict,
+    Basis, EvidenceRow, Exercise, MechanismVerdict, RankValidationInput, Stamp, VariableVerdict,
     validate_rank,
 };
 pub use icp::Icp;

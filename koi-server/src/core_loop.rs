@@ -306,6 +306,7 @@ fn rows_of(tx: &StoreTx) -> String {
         Change::BeliefEvents(_) => "belief events".to_owned(),
         Change::Slow(_) => "slow state".to_owned(),
         Change::Contrasts(_) => "contrasts".to_owned(),
+        Change::Calibration(_) => "calibration".to_owned(),
         Change::SlowTick(_) => "slow history".to_owned(),
         Change::Mechanism(record) => format!("mechanism {}", record.id),
         Change::Prices(rows) => format!("{} prices", rows.len()),

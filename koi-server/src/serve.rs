@@ -13,6 +13,7 @@ use anyhow::Context as _;
 use koi_core::catalog::Catalog;
 use koi_core::catalog::price::PriceBook;
 use koi_core::causal::CausalModel;
+use koi_core::ids::TickId;
 use koi_core::params::Params;
 use koi_core::rollout::RolloutParams;
 use koi_core::server::{ServerMachine, ServerSettings};
@@ -42,6 +43,8 @@ use doors::{Doors, OpenDoors};
 
 /// Longest wait for streams and tasks to end at stop.
 const STOP_WAIT: Duration = Duration::from_secs(15);
+/// Most evidence rows that are read back after a restart.
+const MAX_RECALLED_ROWS: i64 = 50_000;
 /// Telemetry this old is read back after a restart.
 const LOOKBACK_SECONDS: i64 = 600;
 
@@ -228,7 +231,8 @@ async fn assemble(
         rollout: rollout_params(config),
         prices: prices.clone(),
     };
-    let observatory = Arc::new(Mutex::new(Observatory::default()));
+    let resumed = remembered(&store, &state, &world.params).await?;
+    let observatory = Arc::new(Mutex::new(resumed));
     look_back(&store, &state, &world, &observatory).await?;
     let (lead, registry) = (Lead::default(), Arc::<Registry>::default());
     let (core, core_task) = Core::spawn(CoreParts {
@@ -246,6 +250,7 @@ async fn assemble(
         observatory: observatory.clone(),
         world: world.clone(),
         points: points.clone(),
+        recent: Arc::default(),
     };
     let interval = Duration::from_secs(u64::from(config.tick_interval_s));
     let (ticks, tick_task) = driver::spawn(tick_parts, interval, shutdown.clone());
@@ -323,6 +328,22 @@ async fn remember_tokens(store: &Store, tokens: &TokenTable) -> anyhow::Result<(
             .context("remember who may connect")?;
     }
     Ok(())
+}
+
+/// An observatory that goes on where the last server's stood: with its thresholds, and with the block
+/// means of the rows that invariance is tested on.
+async fn remembered(
+    store: &Store,
+    state: &ServerState,
+    params: &Params,
+) -> anyhow::Result<Observatory> {
+    let newest = state.tick.as_ref().map_or(0, |t| t.id.0);
+    let from = TickId(newest - i64::from(params.icp_window_ticks));
+    let rows = store
+        .evidence_readable_since(from, MAX_RECALLED_ROWS)
+        .await
+        .context("read recent evidence")?;
+    Ok(Observatory::resume(&state.calibration, &rows))
 }
 
 /// Reads back what agents showed lately, so that a restart does not blind the next ticks.

@@ -7,6 +7,7 @@
 mod apply;
 mod audit;
 mod belief;
+mod calibration;
 mod commit;
 mod contrast;
 mod document;

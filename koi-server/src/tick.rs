@@ -4,4 +4,5 @@
 pub mod driver;
 pub mod housekeeping;
 pub mod points;
+pub mod recent;
 pub mod run;

@@ -160,6 +160,7 @@ impl MemStore {
             | Change::Replica(_)
             | Change::ReplicaReleased(_)
             | Change::Slow(_)
+            | Change::Calibration(_)
             | Change::Mechanism(_)
             | Change::Contrasts(_)
             | Change::Prices(_)

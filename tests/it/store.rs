@@ -5,6 +5,7 @@ mod contrasts;
 mod faults;
 mod hang;
 mod history;
+mod learned;
 mod mechanisms;
 mod performance;
 mod prices;

@@ -179,13 +179,6 @@ impl<'a> Run<'a> {
         super::slow::step(self, rows)
     }
 
-    /// Rows of the window over which the Q1 rate is taken, those of this tick left out.
-    pub(super) fn earlier_rows(&self) -> &[EvidenceRow] {
-        let since = self.snapshot.tick.0 - i64::from(self.params.q1_window_ticks);
-        let first = self.recent.partition_point(|row| row.tick.0 < since);
-        &self.recent[first..]
-    }
-
     fn keep(&mut self, rows: Vec<EvidenceRow>) {
         self.recent.extend(rows);
         let surplus = self.recent.len().saturating_sub(MAX_RECENT_ROWS);

@@ -79,7 +79,6 @@ pub(super) fn step(run: &mut Run<'_>, rows: &[EvidenceRow]) -> anyhow::Result<()
     let input = SlowUpdateInput {
         tick: run.snapshot.tick,
         rows,
-        earlier_rows: run.earlier_rows(),
         tracks: &run.memory.tracks,
         calibration: &run.observatory.statistics.calibration,
         beliefs: &beliefs,
@@ -106,8 +105,11 @@ pub(super) fn step(run: &mut Run<'_>, rows: &[EvidenceRow]) -> anyhow::Result<()
         run.course.archived.insert(id.clone(), run.snapshot.tick.0);
     }
     run.course.converged.push(update.record.convergence.clone());
-    run.memory
-        .keep(update.record.clone(), run.params.regret_window_ticks);
+    let window = run
+        .params
+        .regret_window_ticks
+        .max(run.params.q1_window_ticks);
+    run.memory.keep(update.record.clone(), window);
     let mut changes = vec![
         Change::BeliefEvents(update.events),
         Change::Slow(Box::new(update.state)),

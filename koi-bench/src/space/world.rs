@@ -133,6 +133,7 @@ fn evidence(n: usize, seed: u64, model: Matrices) -> anyhow::Result<Vec<Evidence
                 deployment: None,
                 contrasts: Vec::new(),
                 stood: Some(stood(&mut rng, model)),
+                basis: None,
             })
         })
         .collect()

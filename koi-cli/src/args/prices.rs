@@ -35,9 +35,9 @@ pub enum Layer {
     Feed,
 }
 
-/// Options of `koi prices list`.
+/// The parts of a price's key; each that is given narrows which prices are meant.
 #[derive(Debug, Args)]
-pub struct PricesList {
+pub struct PriceScope {
     /// Of this cloud only.
     #[arg(long, value_name = "NAME")]
     pub cloud: Option<String>,
@@ -50,6 +50,14 @@ pub struct PricesList {
     /// Of this machine only.
     #[arg(long, value_name = "NAME")]
     pub instance: Option<String>,
+}
+
+/// Options of `koi prices list`.
+#[derive(Debug, Args)]
+pub struct PricesList {
+    /// Which prices.
+    #[command(flatten)]
+    pub scope: PriceScope,
     /// From this layer only.
     #[arg(long, value_enum)]
     pub origin: Option<Layer>,
@@ -62,18 +70,9 @@ pub struct PricesList {
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("which").args(["cloud", "region", "market", "instance", "all"]).required(true).multiple(true))]
 pub struct PricesRemove {
-    /// Of this cloud.
-    #[arg(long, value_name = "NAME")]
-    pub cloud: Option<String>,
-    /// Of this region.
-    #[arg(long, value_name = "NAME")]
-    pub region: Option<String>,
-    /// Of this market: reserved, on_demand or spot.
-    #[arg(long, value_name = "NAME")]
-    pub market: Option<String>,
-    /// Of this machine.
-    #[arg(long, value_name = "NAME")]
-    pub instance: Option<String>,
+    /// Which prices.
+    #[command(flatten)]
+    pub scope: PriceScope,
     /// The whole feed.
     #[arg(long, conflicts_with_all = ["cloud", "region", "market", "instance"])]
     pub all: bool,

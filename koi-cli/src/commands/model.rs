@@ -89,9 +89,10 @@ fn known(path: &Path) -> Option<&'static KnownModel> {
 fn read_file(path: &Path) -> anyhow::Result<String> {
     let shown = path.display();
     let file = std::fs::File::open(path).map_err(|error| {
+        let mut failure = Failure::unreadable(path, &error);
         let hint = "; `koi model list` shows the names that need no file";
-        let message = format!("cannot read {shown}: {error}{hint}");
-        Failure::new(ExitCode::Invalid, message)
+        failure.message.push_str(hint);
+        failure
     })?;
     bounded(file, &shown.to_string())
 }
@@ -166,7 +167,7 @@ mod tests {
     #[test]
     fn refusals_are_invalid_and_list_every_problem() {
         let missing = failure(&["no-such-file-or-model"]);
-        assert_eq!(missing.code, ExitCode::Invalid);
+        assert_eq!(missing.code, ExitCode::NotFound);
         assert!(
             missing.message.contains("koi model list"),
             "{}",

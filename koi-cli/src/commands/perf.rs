@@ -58,7 +58,7 @@ fn read_file(file: &Path, args: &ImportArgs) -> anyhow::Result<Import> {
     } else {
         std::fs::File::open(file).and_then(|f| f.take(limit).read_to_end(&mut bytes))
     };
-    done.map_err(|e| refuse(format!("read {name}: {e}")))?;
+    done.map_err(|e| Failure::unreadable(file, &e))?;
     let text = String::from_utf8(bytes).map_err(|e| {
         refuse(format!(
             "{name} is not text: byte {}",

@@ -9,12 +9,14 @@ mod settings;
 mod target;
 mod text;
 
+use std::path::Path;
+
 use koi_core::catalog::{Catalog, GpuType};
 use koi_core::surrogate::measured_row::{LoadKind, MeasuredRow, Question, RowAnswer};
 use koi_core::surrogate::points::MeasuredPoints;
 use koi_core::surrogate::stack::{Calibration, StackPrediction};
 use koi_core::surrogate::{Answer, EngineProfile, MemoryBreakdown, Prediction};
-use koi_core::violation::Violations;
+use koi_core::violation::{FieldViolation, Violations};
 use serde::Serialize;
 
 use crate::args::PredictArgs;
@@ -78,11 +80,21 @@ struct One {
     usd_per_million_output_tokens: Option<f64>,
 }
 
+/// A model that is not to be had: refused, or a config file that is not there.
+fn no_model(name: &str, problems: Vec<FieldViolation>) -> Failure {
+    let is_missing_file = name.ends_with(".json") && !Path::new(name).exists();
+    let mut failure = Failure::invalid(name, problems);
+    if is_missing_file {
+        failure.code = ExitCode::NotFound;
+    }
+    failure
+}
+
 fn one(models: &mut ModelBook, args: &PredictArgs) -> anyhow::Result<One> {
     let row = row(args)?;
     let facts = models
         .find(&row.model)
-        .map_err(|problems| Failure::invalid(&row.model, problems))?;
+        .map_err(|problems| no_model(&row.model, problems))?;
     let gpu = gpu(&row.gpu_type).map_err(|message| Failure::new(ExitCode::Invalid, message))?;
     let mut question = Question::of(&row, &facts, gpu)
         .map_err(|message| Failure::new(ExitCode::Invalid, message))?;

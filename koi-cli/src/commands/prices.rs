@@ -132,10 +132,10 @@ async fn remove(context: &Context, args: &PricesRemove) -> anyhow::Result<()> {
     let text = |t: &Option<String>| t.clone().unwrap_or_default();
     let request = v1::RemovePricesRequest {
         idempotency_key: args.idempotency_key.clone().unwrap_or_else(idempotency_key),
-        cloud: text(&args.cloud),
-        region: text(&args.region),
-        market: text(&args.market),
-        instance: text(&args.instance),
+        cloud: text(&args.scope.cloud),
+        region: text(&args.scope.region),
+        market: text(&args.scope.market),
+        instance: text(&args.scope.instance),
         all: args.all,
         reason: args.reason.clone(),
         validate_only: args.dry_run,
@@ -163,10 +163,10 @@ async fn list(context: &Context, args: &PricesList) -> anyhow::Result<()> {
         let size = u32::try_from((limit - prices.len()).min(500)).unwrap_or(500);
         let request = v1::ListPricesRequest {
             page: Some(v1::PageRequest { size, token }),
-            cloud: text(&args.cloud),
-            region: text(&args.region),
-            market: text(&args.market),
-            instance: text(&args.instance),
+            cloud: text(&args.scope.cloud),
+            region: text(&args.scope.region),
+            market: text(&args.scope.market),
+            instance: text(&args.scope.instance),
             origin: origin.to_owned(),
         };
         let reply = context

@@ -52,3 +52,36 @@ pub(crate) fn text(s: &v1::GetStatusReply) -> String {
         .collect::<Vec<_>>()
         .join("\n")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(reply: &v1::GetStatusReply, name: &str) -> String {
+        let text = text(reply);
+        let mut lines = text.lines().filter(|l| l.starts_with(name));
+        lines.next().unwrap_or_default().to_owned()
+    }
+
+    #[test]
+    fn the_database_line_says_ok_only_when_it_is() {
+        let well = v1::GetStatusReply {
+            database_ok: true,
+            ..v1::GetStatusReply::default()
+        };
+        assert_eq!(line(&well, "database"), "database  ok");
+        let away = v1::GetStatusReply {
+            database_ok: false,
+            database_error: "no answer for 7 s: \u{1b}[2J".to_owned(),
+            ..well
+        };
+        assert_eq!(
+            line(&away, "database"),
+            "database  away: no answer for 7 s: \\u{1b}[2J"
+        );
+        // What a server does not say is not called well.
+        let silent = v1::GetStatusReply::default();
+        assert!(line(&silent, "database").starts_with("database  away"));
+        assert!(line(&silent, "tick").contains("next in -"));
+    }
+}

@@ -81,7 +81,7 @@ pub(crate) fn read(path: &Path) -> anyhow::Result<Trace> {
             format!("trace {}: {what}", path.display()),
         ))
     };
-    let file = open_regular(path).map_err(|e| fail(ExitCode::Invalid, e.to_string()))?;
+    let file = open_regular(path).map_err(|e| Failure::unreadable(path, &e))?;
     let reader = BufReader::new(file.take(MAX_TRACE_BYTES));
     let is_json = path.extension().is_some_and(|e| e == "jsonl");
     let rows = if is_json {

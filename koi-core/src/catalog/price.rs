@@ -31,6 +31,7 @@ pub use overlay::{Discount, OverlayPrice, PriceOverlay};
 pub use update::{MAX_UPDATE_PRICES, Merged, PriceUpdate, PricedRow};
 
 use crate::environment::Market;
+use crate::printable::is_hidden;
 use crate::violation::{FieldViolation, Violations};
 
 macro_rules! price_files {
@@ -54,6 +55,9 @@ pub const MAX_PRICES: usize = 200_000;
 const MAX_FILE_BYTES: usize = 8 * 1024 * 1024;
 /// Most characters of a name in a price row.
 const MAX_NAME: usize = 128;
+/// Cheapest machine that is believed: less than a hundredth of the cheapest that can be rented. A
+/// price of nothing would make any plan on that machine the best one.
+pub const MIN_USD_PER_HOUR: f64 = 0.001;
 /// Dearest machine that is believed: far above any rack that can be rented, far below a slip of
 /// units.
 pub const MAX_USD_PER_HOUR: f64 = 10_000.0;
@@ -288,9 +292,8 @@ impl PriceBook {
 
 /// What is wrong with the names of a key.
 fn unprintable(key: &PriceKey) -> Option<String> {
-    let is_bad = |part: &&String| {
-        part.is_empty() || part.len() > MAX_NAME || part.contains(char::is_control)
-    };
+    let is_bad =
+        |part: &&String| part.is_empty() || part.len() > MAX_NAME || part.contains(is_hidden);
     let bad = [&key.cloud, &key.region, &key.instance]
         .into_iter()
         .find(is_bad)?;

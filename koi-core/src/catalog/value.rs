@@ -6,6 +6,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::printable::is_hidden;
+
 /// A value as it stands in drafts, stored rows and the catalog.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
@@ -107,8 +109,7 @@ impl Domain {
             }
             (Self::Text { max_chars }, Value::Text(name)) => {
                 let n = name.chars().count();
-                ((1..=*max_chars).contains(&n) && !name.contains(char::is_control))
-                    .then(|| value.clone())
+                ((1..=*max_chars).contains(&n) && !name.contains(is_hidden)).then(|| value.clone())
             }
             _ => None,
         };

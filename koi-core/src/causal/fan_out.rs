@@ -44,11 +44,12 @@ fn row_event(
     params: &Params,
 ) -> Option<BeliefEvent> {
     let carriers = carriers(row, model);
-    let mut sums: BTreeMap<BeliefKey, (i64, i64)> = BTreeMap::new();
-    let mut add = |key: BeliefKey, delta: Delta, weight: f64, k: i64| {
-        let sum = sums.entry(key).or_default();
-        sum.0 += scaled(delta.alpha_micro, weight, k);
-        sum.1 += scaled(delta.beta_micro, weight, k);
+    // Names are compared where they lie and copied once, for what moves.
+    let mut moves: Vec<(Subject<'_>, i64, i64)> =
+        Vec::with_capacity(carriers.len() + row.mechanisms.len());
+    let mut add = |subject, delta: Delta, weight: f64, k: i64| {
+        let alpha = scaled(delta.alpha_micro, weight, k);
+        moves.push((subject, alpha, scaled(delta.beta_micro, weight, k)));
     };
     for verdict in &row.mechanisms {
         let (Some(quadrant), Some(mechanism)) = (verdict.quadrant, model.mechanism(&verdict.id))
@@ -56,33 +57,30 @@ fn row_event(
             continue;
         };
         let weight = verdict.weight(params);
-        add(
-            BeliefKey::Mechanism(mechanism.id.clone()),
-            table.mechanism(quadrant),
-            weight,
-            1,
-        );
+        let own = Subject::Mechanism(&mechanism.id);
+        add(own, table.mechanism(quadrant), weight, 1);
         for edge in &mechanism.edges {
             let icp = verdict.icp.get(edge).copied().unwrap_or(Icp::Undecided);
-            let shared = carriers.get(edge.as_str()).copied().unwrap_or(1);
             let k = if params.normalize_shared_edges {
-                shared
+                shared(&carriers, edge)
             } else {
                 1
             };
-            add(
-                BeliefKey::Edge(edge.clone()),
-                table.edge(icp, quadrant),
-                weight,
-                k,
-            );
+            add(Subject::Edge(edge), table.edge(icp, quadrant), weight, k);
         }
     }
+    moves.sort_unstable_by_key(|m| m.0);
+    let groups = moves.chunk_by(|a, b| a.0 == b.0);
+    let sums = groups.filter_map(|group| {
+        let (alpha, beta) = group
+            .iter()
+            .fold((0, 0), |sum, m| (sum.0 + m.1, sum.1 + m.2));
+        Some((group.first()?.0, alpha, beta))
+    });
     let changes: Vec<BeliefChange> = sums
-        .into_iter()
-        .filter(|(_, sum)| *sum != (0, 0))
-        .map(|(key, (alpha_micro, beta_micro))| BeliefChange {
-            key,
+        .filter(|(_, alpha, beta)| (*alpha, *beta) != (0, 0))
+        .map(|(subject, alpha_micro, beta_micro)| BeliefChange {
+            key: subject.key(),
             alpha_micro,
             beta_micro,
         })
@@ -99,14 +97,37 @@ fn row_event(
     })
 }
 
-/// How many applicable mechanisms of the row carry each edge.
-fn carriers<'a>(row: &EvidenceRow, model: &'a CausalModel) -> BTreeMap<&'a str, i64> {
-    let mut count = BTreeMap::new();
-    let mechanisms = row.mechanisms.iter().filter_map(|v| model.mechanism(&v.id));
-    for edge in mechanisms.flat_map(|m| &m.edges) {
-        *count.entry(edge.as_str()).or_default() += 1;
+/// Whose belief, by a name that lies elsewhere; ordered as [`BeliefKey`] is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Subject<'a> {
+    Edge(&'a str),
+    Mechanism(&'a str),
+}
+
+impl Subject<'_> {
+    fn key(self) -> BeliefKey {
+        match self {
+            Self::Edge(id) => BeliefKey::Edge(id.to_owned()),
+            Self::Mechanism(id) => BeliefKey::Mechanism(id.to_owned()),
+        }
     }
-    count
+}
+
+/// Every edge that an applicable mechanism of the row carries, once for each, in order.
+fn carriers<'a>(row: &EvidenceRow, model: &'a CausalModel) -> Vec<&'a str> {
+    let mechanisms = row.mechanisms.iter().filter_map(|v| model.mechanism(&v.id));
+    let edges = mechanisms.flat_map(|m| &m.edges).map(String::as_str);
+    let mut edges: Vec<&str> = edges.collect();
+    edges.sort_unstable();
+    edges
+}
+
+/// How many of the row's mechanisms carry an edge.
+fn shared(carriers: &[&str], edge: &str) -> i64 {
+    let first = carriers.partition_point(|e| *e < edge);
+    let of_edge = carriers.get(first..).unwrap_or_default();
+    let n = of_edge.iter().take_while(|e| **e == edge).count();
+    i64::try_from(n.max(1)).unwrap_or(i64::MAX)
 }
 
 /// `delta · weight / k`, rounded half to even, in integers so that ties are ties.
@@ -175,11 +196,22 @@ pub fn replay<'a>(
     events: impl IntoIterator<Item = &'a BeliefEvent>,
 ) -> BTreeMap<BeliefKey, Belief> {
     let mut beliefs = seeds.clone();
-    for change in events.into_iter().flat_map(|e| &e.changes) {
-        let belief = beliefs
-            .entry(change.key.clone())
-            .or_insert_with(|| Belief::of_counts(1, 1));
-        *belief = belief.plus(change.alpha_micro, change.beta_micro);
-    }
+    add_events(&mut beliefs, events);
     beliefs
+}
+
+/// Applies events to beliefs in place.
+pub fn add_events<'a>(
+    beliefs: &mut BTreeMap<BeliefKey, Belief>,
+    events: impl IntoIterator<Item = &'a BeliefEvent>,
+) {
+    for change in events.into_iter().flat_map(|e| &e.changes) {
+        // Looked up by reference first: a key is copied once, not with every change.
+        if let Some(belief) = beliefs.get_mut(&change.key) {
+            *belief = belief.plus(change.alpha_micro, change.beta_micro);
+            continue;
+        }
+        let fresh = Belief::of_counts(1, 1).plus(change.alpha_micro, change.beta_micro);
+        beliefs.insert(change.key.clone(), fresh);
+    }
 }

@@ -45,6 +45,22 @@ impl CacheShape {
         self.full_bytes_per_token + self.window.bytes_per_token
     }
 
+    /// Share of its cache that a sequence of `context` tokens holds, against one of whose tokens no
+    /// layer has forgotten any; above 1 where state comes on top.
+    ///
+    /// # Formula
+    /// bytes(n) / (n · bytes of a new token)
+    #[must_use]
+    pub fn held_share(&self, context: f64) -> f64 {
+        let whole = self.bytes_per_new_token() * context;
+        let forgets = self.window.bytes_per_token > 0.0 && context > self.window.tokens;
+        if whole > 0.0 && (forgets || self.state_bytes > 0.0) {
+            self.bytes(context) / whole
+        } else {
+            1.0
+        }
+    }
+
     fn add(&mut self, kind: &LayerKind, n: f64, element_bytes: f64, tp: u32) {
         let token =
             kind.kv_elements_per_shard(tp) * element_bytes + f64::from(kind.index_bytes_per_token);

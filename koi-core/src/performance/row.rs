@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::catalog::price::Date;
+use crate::printable::is_hidden;
 use crate::violation::{FieldViolation, Violations};
 
 /// Longest identifier or name.
@@ -270,7 +271,7 @@ impl PerformanceRow {
             .into_iter()
             .filter_map(|(field, text)| text.as_ref().map(|t| (field, t)));
         for (field, text) in required.into_iter().chain(named) {
-            if text.chars().count() > MAX_NAME_CHARS || text.chars().any(char::is_control) {
+            if text.chars().count() > MAX_NAME_CHARS || text.contains(is_hidden) {
                 problems.add(
                     field,
                     format!("must be at most {MAX_NAME_CHARS} printable characters"),

@@ -15,9 +15,9 @@ use crate::causal::{
 use crate::environment::Environment;
 use crate::ids::JobId;
 use crate::job::JobClass;
-use crate::ladder::Rank;
+use crate::ladder::{Ladder, Rank};
 use crate::score::eig::masks::{EdgeGates, EdgePowers, edge_mask, mechanism_mask, rank_masks};
-use crate::score::eig::{Masks, information_gain};
+use crate::score::eig::{Masks, information_gain, marginal_gain};
 use crate::snapshot::Snapshot;
 use crate::store::JobRecord;
 use crate::tick::judge::features;
@@ -90,6 +90,19 @@ impl<'a> Exploration<'a> {
     pub(super) fn teaching(&self, record: &JobRecord, rank: &Rank, id: &str) -> Option<Teaching> {
         let mechanism = self.context.causal.mechanism(id)?;
         Some(self.of_mechanism(record, rank, &features(record, rank), mechanism))
+    }
+
+    /// Masks of the links that a ladder puts to the test: those of the mechanism that its first rank
+    /// commits.
+    pub(super) fn masks(&self, record: &JobRecord, ladder: &Ladder) -> Masks {
+        let rank = ladder.ranks.first();
+        let taught = rank.and_then(|r| self.teaching(record, r, r.mechanism_id.as_deref()?));
+        taught.map_or_else(Masks::default, |t| t.masks)
+    }
+
+    /// What masks add to those that were counted before.
+    pub(super) fn adds(&self, counted: &Masks, own: &Masks) -> f64 {
+        marginal_gain(counted, own, &self.uncertainty, self.context.params)
     }
 
     /// The applicable mechanism that the rank teaches most about: largest a_M·U, ties by id. With

@@ -12,6 +12,7 @@ use super::forecast::JobView;
 use super::learning_money::explorations;
 use super::pools::Pools;
 use super::probing::{Probing, probes};
+use super::saturation::{Settled, settle};
 use super::scoring::{Change, Scorer, current_beliefs};
 use super::select::{Problem, Selection, select};
 use super::slots::{Want, assign};
@@ -20,12 +21,14 @@ use crate::ids::JobId;
 use crate::ladder::Ladder;
 use crate::plan::{ActionKind, PlanAction, PlanDraft, Slot, SwapReason};
 use crate::plan_check::leave_alone;
+use crate::score::eig::{Eig, Masks, count};
 use crate::slow_loop::PlannedProbe;
 use crate::snapshot::Snapshot;
 use crate::store::JobState;
 use crate::variables::Outcome;
 
 /// The chosen offer of every bid, and what the choice proved.
+#[derive(Debug, Clone)]
 pub(super) struct Chosen {
     /// The offer taken, by bid; `None` leaves the job alone.
     pub(super) picks: Vec<Option<Taken>>,
@@ -53,25 +56,24 @@ pub fn plan(snapshot: &Snapshot, context: &PlanningContext<'_>) -> PlanDraft {
         exploration: exploration.as_ref(),
     };
     let frozen = is_braked(snapshot).then_some("many hosts fell silent together");
-    let bids: Vec<Bid<'_>> = snapshot
+    let mut bids: Vec<Bid<'_>> = snapshot
         .visible_jobs()
         .map(|record| Bid::of(record, snapshot, &pools, &scorer, frozen))
         .collect();
     let probes = probes(&bids, snapshot, &scorer);
-    let mut chosen = choose(&bids, &pools, snapshot, &probes);
+    let Settled { mut chosen, order } = settle(&mut bids, &probes, &scorer, |bids| {
+        choose(bids, &pools, snapshot, &probes)
+    });
     let probes_usd = taken_probes(&bids, &chosen, &probes).map(|p| p.usd).sum();
     let ground = (snapshot, &scorer);
     let mut explored = explorations(&bids, &mut chosen.picks, probes_usd, ground);
     let slots = place(&bids, &mut chosen, &pools, snapshot);
+    let mut taken_up = taken_up(&bids, &chosen, &order, (&probes, &scorer));
     let mut actions = Vec::with_capacity(bids.len());
-    for (bid, pick) in bids.iter().zip(&chosen.picks) {
+    for (at, (bid, pick)) in bids.iter().zip(&chosen.picks).enumerate() {
         let slots = slots.get(&bid.record.id).cloned().unwrap_or_default();
-        actions.push(match pick {
-            Some(taken) => {
-                let probing = probes.get(&bid.record.id).filter(|_| taken.is_probe);
-                let offer = as_taken(bid, *taken, probing, &scorer);
-                ladder_action(bid, &offer, (slots, *taken), &scorer)
-            }
+        actions.push(match pick.zip(taken_up.remove(&at)) {
+            Some((taken, option)) => ladder_action(bid, &option, (slots, taken), &scorer),
             None => {
                 let rationale = explain::left_alone(bid, &pools);
                 leave_alone(bid.record.id, &bid.record.state, rationale)
@@ -106,7 +108,34 @@ fn taken_probes<'a>(
     probed.filter_map(|(bid, _)| Some(&probes.get(&bid.record.id)?.planned))
 }
 
-fn objective(bids: &[Bid<'_>], picks: &[Option<Taken>]) -> f64 {
+/// The options as they are committed, each credited with the information that it adds to those
+/// counted before it: what the plan says of them sums to what it teaches.
+fn taken_up(
+    bids: &[Bid<'_>],
+    chosen: &Chosen,
+    order: &[usize],
+    (probes, scorer): (&BTreeMap<JobId, Probing>, &Scorer<'_>),
+) -> BTreeMap<usize, LadderOption> {
+    let (mut counted, mut options) = (Masks::new(), BTreeMap::new());
+    for at in order {
+        let pick = chosen.picks.get(*at).copied().flatten();
+        let Some((bid, taken)) = bids.get(*at).zip(pick) else {
+            continue;
+        };
+        let probing = probes.get(&bid.record.id).filter(|_| taken.is_probe);
+        let mut option = as_taken(bid, taken, probing, scorer);
+        if let Some(exploration) = scorer.exploration {
+            let own = exploration.masks(bid.record, &option.ladder);
+            let credit = exploration.adds(&counted, &own);
+            option.terms.set_eig(Eig::Computed(credit));
+            count(&mut counted, &own);
+        }
+        options.insert(*at, option);
+    }
+    options
+}
+
+pub(super) fn objective(bids: &[Bid<'_>], picks: &[Option<Taken>]) -> f64 {
     let gain = |(bid, pick): (&Bid<'_>, &Option<Taken>)| {
         pick.and_then(|p| bid.offers.get(p.offer))
             .map_or(0.0, |o| o.gain)

@@ -3,12 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::bid::{Admission, Bid, Offer};
-use super::exploration::Exploration;
+use super::exploration::{Exploration, Teaching};
 use super::learning_money::swap_usd;
 use super::scoring::Scorer;
 use crate::ids::JobId;
+use crate::score::eig::{Masks, count};
 use crate::slow_loop::PlannedProbe;
-use crate::slow_loop::probe::{ProbeLimits, ProbeOption, pick};
+use crate::slow_loop::probe::{ProbeLimits, ProbeOption, pick_by};
 use crate::snapshot::Snapshot;
 
 /// What a probe is worth to the joint choice at least: less than any need, more than nothing.
@@ -23,6 +24,8 @@ pub(super) struct Probing {
     pub(super) gain: f64,
     /// Mechanism that it commits.
     pub(super) mechanism: String,
+    /// What it puts to the test.
+    pub(super) masks: Masks,
     /// What is recorded when it is chosen.
     pub(super) planned: PlannedProbe,
 }
@@ -41,18 +44,18 @@ pub(super) fn probes(
         return BTreeMap::new();
     }
     let mut options = Vec::new();
-    let mut found_by: BTreeMap<(JobId, usize), (String, f64)> = BTreeMap::new();
+    let mut found_by: BTreeMap<(JobId, usize), (Teaching, f64)> = BTreeMap::new();
     for bid in bids
         .iter()
         .filter(|b| b.is_voluntary() && !b.at_risk && b.held.is_none())
     {
         for (position, offer) in bid.offers.iter().enumerate() {
             let found = option_of((bid, offer), scorer, (exploration, &unpowered));
-            let Some((mut option, mechanism)) = found else {
+            let Some((mut option, teaching)) = found else {
                 continue;
             };
             option.option = position;
-            found_by.insert((bid.record.id, position), (mechanism, offer.gain));
+            found_by.insert((bid.record.id, position), (teaching, offer.gain));
             options.push(option);
         }
     }
@@ -62,11 +65,20 @@ pub(super) fn probes(
         active_jobs: snapshot.active_jobs(),
         ledger: &snapshot.state.slow.probes,
     };
-    let picked = pick(&options, &limits, scorer.context.params);
+    // What an earlier probe of the tick tests, a later one tests less.
+    let mut counted = Masks::new();
+    let adds = |option: &ProbeOption, before: Option<&ProbeOption>| {
+        let masks = |o: &ProbeOption| Some(&found_by.get(&(o.job, o.option))?.0.masks);
+        if let Some(own) = before.and_then(masks) {
+            count(&mut counted, own);
+        }
+        masks(option).map_or(0.0, |own| exploration.adds(&counted, own))
+    };
+    let picked = pick_by(&options, &limits, scorer.context.params, adds);
     picked
         .into_iter()
         .filter_map(|p| {
-            let (mechanism, gain) = found_by.remove(&(p.job, p.option))?;
+            let (teaching, gain) = found_by.remove(&(p.job, p.option))?;
             let planned = PlannedProbe {
                 job: p.job,
                 usd: p.usd,
@@ -76,7 +88,8 @@ pub(super) fn probes(
                 offer: p.option,
                 // A probe that is a good swap as well shall not cost the budget.
                 gain: gain.max(PROBE_GAIN),
-                mechanism,
+                mechanism: teaching.mechanism,
+                masks: teaching.masks,
                 planned,
             };
             Some((p.job, probing))
@@ -84,12 +97,12 @@ pub(super) fn probes(
         .collect()
 }
 
-/// An offer as a probe, and the mechanism that it would commit.
+/// An offer as a probe, and what it would teach.
 fn option_of(
     (bid, offer): (&Bid<'_>, &Offer),
     scorer: &Scorer<'_>,
     (exploration, unpowered): (&Exploration<'_>, &BTreeSet<String>),
-) -> Option<(ProbeOption, String)> {
+) -> Option<(ProbeOption, Teaching)> {
     if !matches!(
         offer.admission,
         Admission::Admitted | Admission::TooLittleGain
@@ -118,5 +131,5 @@ fn option_of(
         usd,
         tests_unpowered_edge: true,
     };
-    Some((option, taught.mechanism))
+    Some((option, taught))
 }

@@ -82,8 +82,41 @@ pub fn information_gain(
     saturated.iter().map(term).sum::<f64>() + 0.0
 }
 
+/// What a ladder adds to the gain of those that were counted before it; in whatever order ladders are
+/// counted, the additions sum to the gain of all together.
+///
+/// # Formula
+/// Σ_e (1 − A_e) a_e U_e + w_M Σ_M (1 − A_M) a_M U_M, A the saturated masks counted before
+///
+/// # Source
+/// White paper V1, Exploration: Expected Information Gain
+#[must_use]
+pub fn marginal_gain(
+    counted: &Masks,
+    own: &Masks,
+    uncertainty: &BTreeMap<BeliefKey, f64>,
+    params: &Params,
+) -> f64 {
+    let untested = |key: &BeliefKey| 1.0 - counted.get(key).copied().unwrap_or(0.0).clamp(0.0, 1.0);
+    let left = own
+        .iter()
+        .map(|(key, mask)| (key.clone(), untested(key) * mask.clamp(0.0, 1.0)))
+        .collect();
+    information_gain(&left, uncertainty, params)
+}
+
+/// Counts one more ladder.
+pub fn count(counted: &mut Masks, own: &Masks) {
+    for (key, mask) in own {
+        let sum = counted.entry(key.clone()).or_insert(0.0);
+        *sum = 1.0 - (1.0 - *sum) * (1.0 - mask.clamp(0.0, 1.0));
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
     use crate::score::vectors;
 
@@ -125,6 +158,57 @@ mod tests {
             };
             let gain = information_gain(&saturated, &keys(case.input.u), &params);
             vectors::assert_close(&case.name, gain, case.output.eig);
+        }
+    }
+
+    fn credits(ladders: &[Masks], uncertainty: &BTreeMap<BeliefKey, f64>) -> Vec<f64> {
+        let mut counted = Masks::new();
+        let credit = |own: &Masks| {
+            let credit = marginal_gain(&counted, own, uncertainty, &Params::default());
+            count(&mut counted, own);
+            credit
+        };
+        ladders.iter().map(credit).collect()
+    }
+
+    fn link(n: u8) -> BeliefKey {
+        match n % 2 {
+            0 => BeliefKey::Edge(format!("e{n}")),
+            _ => BeliefKey::Mechanism(format!("m{n}")),
+        }
+    }
+
+    #[test]
+    fn a_second_ladder_on_the_same_link_adds_what_the_first_left() {
+        let own = Masks::from([(link(0), 0.6)]);
+        let uncertainty = BTreeMap::from([(link(0), 0.5)]);
+        let got = credits(&[own.clone(), own], &uncertainty);
+        assert!((got[0] - 0.3).abs() < 1e-12 && (got[1] - 0.12).abs() < 1e-12);
+        let whole = Masks::from([(link(0), 1.0)]);
+        assert_eq!(credits(&[whole.clone(), whole], &uncertainty), [0.5, 0.0]);
+    }
+
+    proptest! {
+        #[test]
+        fn credits_sum_to_the_plan_in_any_order_and_never_exceed_their_own(
+            ladders in prop::collection::vec(
+                prop::collection::btree_map(0..8_u8, 0.0..=1.0_f64, 0..6), 0..7),
+            doubts in prop::collection::btree_map(0..8_u8, 0.0..=1.0_f64, 0..8),
+        ) {
+            let named = |m: BTreeMap<u8, f64>| m.into_iter().map(|(n, x)| (link(n), x)).collect();
+            let uncertainty: BTreeMap<BeliefKey, f64> = named(doubts);
+            let mut ladders: Vec<Masks> = ladders.into_iter().map(named).collect();
+            let params = Params::default();
+            let whole = information_gain(&saturate(&ladders), &uncertainty, &params);
+            for _ in 0..2 {
+                let credits = credits(&ladders, &uncertainty);
+                prop_assert!((credits.iter().sum::<f64>() - whole).abs() < 1e-9);
+                for (credit, own) in credits.iter().zip(&ladders) {
+                    let alone = information_gain(own, &uncertainty, &params);
+                    prop_assert!(*credit >= -1e-12 && *credit <= alone + 1e-12);
+                }
+                ladders.reverse();
+            }
         }
     }
 

@@ -82,6 +82,18 @@ pub fn sigma(
     }
 }
 
+impl SigmaTerms {
+    /// Another information gain, and the σ that follows: a plan credits a ladder with what it adds to
+    /// the others.
+    pub fn set_eig(&mut self, eig: Eig) {
+        let hours_of_cost = self.switch_cost.map(|cost| cost.hours_of_cost);
+        self.eig = eig;
+        self.sigma = self
+            .weights
+            .weigh(self.exploit.j, eig, self.slo_risk.any, hours_of_cost);
+    }
+}
+
 /// What happens to the job when the plan does nothing about it.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]

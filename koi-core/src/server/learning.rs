@@ -12,6 +12,7 @@ use crate::tick::Phase;
 use crate::time::UtcMicros;
 use crate::validation::EvidenceRow;
 use crate::validation::contrast::ContrastUpdate;
+use crate::validation::meta::CalibrationRecord;
 
 /// What a phase of the tick produced. Empty for phases that only read.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -24,6 +25,8 @@ pub struct Learned {
     pub belief_events: Vec<BeliefEvent>,
     /// S3: deployments and sums of contrasts.
     pub contrasts: Option<Box<ContrastUpdate>>,
+    /// S3: how the detector is set, where the tick set it anew.
+    pub calibration: Option<Box<CalibrationRecord>>,
     /// S3: the slow loop's tick with its next state.
     pub slow: Option<Box<SlowTick>>,
     /// S3: mechanisms that are archived from now on.
@@ -95,6 +98,7 @@ impl ServerMachine {
             changes.push(Change::BeliefEvents(learned.belief_events));
         }
         changes.extend(learned.contrasts.map(Change::Contrasts));
+        changes.extend(learned.calibration.map(Change::Calibration));
         if let Some(tick) = learned.slow {
             changes.push(Change::Slow(Box::new(tick.state.clone())));
             changes.push(Change::SlowTick(tick));

@@ -3,7 +3,8 @@
 //! Says which scored options are probes; who scores them is the planner's business, and how much
 //! an edge knows the contrasts'. Spec §9, probe allowance.
 
-use std::collections::BTreeMap;
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, BinaryHeap};
 
 use serde::{Deserialize, Serialize};
 
@@ -161,6 +162,28 @@ pub fn pick(
     limits: &ProbeLimits<'_>,
     params: &Params,
 ) -> Vec<ProbeOption> {
+    pick_by(options, limits, params, |option, _| option.information_gain)
+}
+
+/// The same where a probe adds less once another is picked that tests the same.
+///
+/// # Shapes
+/// `adds(option, picked)` is what an option adds to all that were picked so far, the newest of which
+/// is `picked` when it has not been told yet; it never grows.
+///
+/// # Formula
+/// greedy over what each adds; an addition that has not been looked at since the last pick is an upper
+/// bound, so only the best is ever looked at again
+///
+/// # Source
+/// Spec §7, saturation, and §9; Minoux, Accelerated greedy algorithms, 1978
+#[must_use]
+pub fn pick_by(
+    options: &[ProbeOption],
+    limits: &ProbeLimits<'_>,
+    params: &Params,
+    mut adds: impl FnMut(&ProbeOption, Option<&ProbeOption>) -> f64,
+) -> Vec<ProbeOption> {
     let mut left = limits.ledger.usd_left(limits.now, params);
     let admitted = |o: &&ProbeOption| {
         let numbers = [o.information_gain, o.gain, o.sigma_current, o.usd];
@@ -171,24 +194,61 @@ pub fn pick(
             && o.breach_probability <= o.tau
             && limits.ledger.is_free(o.job, limits.tick, params)
     };
-    let mut ranked: Vec<ProbeOption> = options.iter().filter(admitted).copied().collect();
-    ranked.sort_by(|a, b| {
-        let by_gain = b.information_gain.total_cmp(&a.information_gain);
-        by_gain
-            .then(a.job.cmp(&b.job))
-            .then(a.option.cmp(&b.option))
-    });
+    let ranked = options.iter().filter(admitted).copied();
+    let mut waiting: BinaryHeap<Waiting> = ranked.map(|o| Waiting { option: o, at: 0 }).collect();
     let most = allowance(limits.active_jobs, params) as usize;
-    let mut picked: Vec<ProbeOption> = Vec::new();
-    for option in ranked {
-        let is_second = picked.iter().any(|p| p.job == option.job);
-        if picked.len() < most && !is_second && option.usd <= left {
-            left -= option.usd.max(0.0);
-            picked.push(option);
+    let (mut picked, mut told): (Vec<ProbeOption>, usize) = (Vec::new(), 0);
+    while let Some(mut best) = waiting.pop().filter(|_| picked.len() < most) {
+        let is_second = picked.iter().any(|p| p.job == best.option.job);
+        if is_second || best.option.usd > left {
+            continue;
         }
+        if best.at < picked.len() {
+            let news = picked.get(told);
+            let gain = adds(&best.option, news).min(best.option.information_gain);
+            (told, best.at) = (picked.len(), picked.len());
+            best.option.information_gain = gain;
+            if gain > 0.0 {
+                waiting.push(best);
+            }
+            continue;
+        }
+        left -= best.option.usd.max(0.0);
+        picked.push(best.option);
     }
     picked
 }
+
+/// An option with what it added when so many were picked; the largest first, ties by job and option.
+#[derive(Debug, Clone, Copy)]
+struct Waiting {
+    option: ProbeOption,
+    at: usize,
+}
+
+impl Ord for Waiting {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let (a, b) = (&self.option, &other.option);
+        let by_gain = a.information_gain.total_cmp(&b.information_gain);
+        by_gain
+            .then(b.job.cmp(&a.job))
+            .then(b.option.cmp(&a.option))
+    }
+}
+
+impl PartialOrd for Waiting {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Waiting {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Waiting {}
 
 #[cfg(test)]
 mod tests {

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::convergence::Convergence;
+use super::regret::Tallies;
 use super::state::SlowState;
 use crate::ids::TickId;
 use crate::job::JobClass;
@@ -33,6 +34,9 @@ pub struct TickSignals {
     pub gradients: BTreeMap<JobClass, [f64; OUTCOME_COUNT]>,
     /// Evidence rows of the tick.
     pub n_rows: u32,
+    /// What they decided about each mechanism; absent in ticks of older builds.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub verdicts: Tallies,
 }
 
 impl TickSignals {

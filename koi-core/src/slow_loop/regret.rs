@@ -4,19 +4,65 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
+
 use crate::causal::{Belief, BeliefKey};
 use crate::lifecycle::MechanismTrack;
 use crate::params::Params;
 use crate::validation::{EvidenceRow, Quadrant};
 
-/// Share of decided verdicts that landed in Q1, weighted by exercise, and their weight; `None`
-/// when nothing was decided.
+/// Decided verdicts of one mechanism, weighted by exercise.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct VerdictTally {
+    /// Σ of the weights: how much it was put to the test.
+    pub weight: f64,
+    /// Σ of the weights of those that landed in Q1.
+    pub q1: f64,
+}
+
+/// Tallies by mechanism.
+pub type Tallies = BTreeMap<String, VerdictTally>;
+
+/// What rows decided about each mechanism. Kept with every tick, so that no later one reads its rows
+/// again.
+#[must_use]
+pub fn tally<'a>(rows: impl IntoIterator<Item = &'a EvidenceRow>, params: &Params) -> Tallies {
+    let mut tallies = Tallies::new();
+    for verdict in rows.into_iter().flat_map(|row| &row.mechanisms) {
+        let Some(quadrant) = verdict.quadrant else {
+            continue;
+        };
+        let weight = verdict.weight(params);
+        let sum = tallies.entry(verdict.id.clone()).or_default();
+        sum.weight += weight;
+        if quadrant == Quadrant::Q1 {
+            sum.q1 += weight;
+        }
+    }
+    tallies
+}
+
+/// The tallies of several ticks together.
+#[must_use]
+pub fn together<'a>(ticks: impl IntoIterator<Item = &'a Tallies>) -> Tallies {
+    let mut sums = Tallies::new();
+    for (id, tally) in ticks.into_iter().flatten() {
+        let sum = sums.entry(id.clone()).or_default();
+        sum.weight += tally.weight;
+        sum.q1 += tally.q1;
+    }
+    sums
+}
+
+/// Share of decided verdicts that landed in Q1, weighted by exercise; `None` when nothing was
+/// decided.
 ///
 /// Mechanisms already known to be bad are left out: at least `promote_rows_min` decided rows and
 /// a confidence below one half.
 #[must_use]
-pub fn q1_rate<'a>(
-    rows: impl IntoIterator<Item = &'a EvidenceRow>,
+pub fn q1_rate(
+    tallies: &Tallies,
     beliefs: &BTreeMap<BeliefKey, Belief>,
     tracks: &BTreeMap<String, MechanismTrack>,
     params: &Params,
@@ -29,37 +75,9 @@ pub fn q1_rate<'a>(
                 .get(&BeliefKey::Mechanism(id.to_owned()))
                 .is_some_and(|b| b.mean() < 0.5)
     };
-    let (mut successes, mut total) = (0.0, 0.0);
-    for verdict in rows.into_iter().flat_map(|row| &row.mechanisms) {
-        let Some(quadrant) = verdict.quadrant else {
-            continue;
-        };
-        if known_bad(&verdict.id) {
-            continue;
-        }
-        let weight = verdict.weight(params);
-        total += weight;
-        if quadrant == Quadrant::Q1 {
-            successes += weight;
-        }
-    }
-    (total > 0.0).then(|| successes / total)
-}
-
-/// How much each mechanism was put to the test in these rows: decided verdicts weighted by
-/// exercise, by id.
-#[must_use]
-pub fn exercise_of<'a>(
-    rows: impl IntoIterator<Item = &'a EvidenceRow>,
-    params: &Params,
-) -> BTreeMap<String, f64> {
-    let mut sums: BTreeMap<String, f64> = BTreeMap::new();
-    for verdict in rows.into_iter().flat_map(|row| &row.mechanisms) {
-        if verdict.quadrant.is_some() {
-            *sums.entry(verdict.id.clone()).or_default() += verdict.weight(params);
-        }
-    }
-    sums
+    let counted = tallies.iter().filter(|(id, _)| !known_bad(id));
+    let (q1, weight) = counted.fold((0.0, 0.0), |sum, (_, t)| (sum.0 + t.q1, sum.1 + t.weight));
+    (weight > 0.0).then(|| q1 / weight)
 }
 
 /// Rolling regret over the Q1 rates of the window; `None` when there is none.

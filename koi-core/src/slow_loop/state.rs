@@ -10,7 +10,7 @@ use super::ideal_point::IdealPoint;
 use super::probe::ProbeLedger;
 use super::record::TickSignals;
 use super::{churn_price, dro_radius, explore, regret, swap_budget, weights};
-use crate::ids::PlanSeq;
+use crate::ids::{PlanSeq, TickId};
 use crate::job::JobClass;
 use crate::model::ModelClass;
 use crate::params::Params;
@@ -65,6 +65,9 @@ pub struct SlowState {
     /// Probes made so far.
     #[serde(default)]
     pub probes: ProbeLedger,
+    /// Newest tick whose evidence has been applied, and with it that of every tick before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub applied_through: Option<TickId>,
 }
 
 impl SlowState {
@@ -86,6 +89,7 @@ impl SlowState {
             ideal_points: Vec::new(),
             counted_plan: PlanSeq::default(),
             probes: ProbeLedger::default(),
+            applied_through: None,
         }
     }
 

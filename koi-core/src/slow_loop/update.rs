@@ -5,13 +5,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::backlog::Backlog;
 use super::convergence::{self, ConvergenceInput};
 use super::coverage_gradient::{class_gaps, r2_gradient};
 use super::record::{SlowTick, TickSignals};
+use super::regret::Tallies;
 use super::state::{GroupIdeal, SlowState};
 use super::{churn_price, dro_radius, ideal_point, meta, regret};
 use crate::causal::{
-    Belief, BeliefEvent, BeliefKey, CausalModel, MechanismStatus, fan_out, forget, replay,
+    Belief, BeliefEvent, BeliefKey, CausalModel, MechanismStatus, add_events, fan_out, forget,
 };
 use crate::experience::Experience;
 use crate::ids::{JobId, PlanSeq, TickId};
@@ -56,10 +58,9 @@ pub struct CommittedPlan<'a> {
 pub struct SlowUpdateInput<'a> {
     /// The tick.
     pub tick: TickId,
-    /// Evidence rows that S2 wrote in this tick and that no S3 has applied.
+    /// Evidence rows that no S3 has applied, in the order of ticks: those that S2 wrote in this tick,
+    /// and those of ticks whose S3 failed.
     pub rows: &'a [EvidenceRow],
-    /// Rows of the last `q1_window_ticks` ticks, those of this tick left out.
-    pub earlier_rows: &'a [EvidenceRow],
     /// What was decided about each mechanism over its life, this tick included, by id.
     pub tracks: &'a BTreeMap<String, MechanismTrack>,
     /// How the detector is set: what it judged by guessed thresholds archives nothing.
@@ -74,7 +75,7 @@ pub struct SlowUpdateInput<'a> {
     pub last_plan: Option<CommittedPlan<'a>>,
     /// Past outcomes.
     pub experience: &'a Experience,
-    /// The last ticks of the slow loop, oldest first, at most the regret's window.
+    /// The last ticks of the slow loop, oldest first, as many as its longest window has.
     pub history: &'a [SlowTick],
 }
 
@@ -103,25 +104,26 @@ pub fn slow_update(
     table: &UpdateTable,
     params: &Params,
 ) -> SlowUpdate {
-    let mut events = fan_out(input.rows, model, table, params);
-    let mut beliefs = replay(input.beliefs, &events);
-    if let Some(event) = forget(input.tick, &beliefs, params) {
-        beliefs = replay(&beliefs, [&event]);
-        events.push(event);
-    }
+    let (events, beliefs) = applied(input, model, table, params);
     let signals = signals(input, &beliefs, params);
     let mut state = input.state.step(&signals, params);
     count_plan(&mut state, input, params);
+    state.applied_through = Some(through(input));
     state.ideal_points = ideal_points(input, params);
-    let window = input.earlier_rows.iter().chain(input.rows);
+    let exercised = window(input, &signals.verdicts, params)
+        .into_iter()
+        .map(|(id, tally)| (id, tally.weight))
+        .collect();
+    let regret_window = params.regret_window_ticks as usize;
+    let older = input.history.len().saturating_sub(regret_window);
     let convergence = convergence::judge(
         &ConvergenceInput {
             before: input.state,
             after: &state,
             signals: &signals,
-            history: input.history,
+            history: input.history.get(older..).unwrap_or_default(),
             beliefs: &beliefs,
-            exercised: &regret::exercise_of(window, params),
+            exercised: &exercised,
         },
         params,
     );
@@ -138,6 +140,42 @@ pub fn slow_update(
         },
         state,
     }
+}
+
+/// Last tick of which every row is applied now.
+fn through(input: &SlowUpdateInput<'_>) -> TickId {
+    let through = Backlog::of(input.state, input.tick).through;
+    input.rows.last().map_or(through, |r| r.tick.max(through))
+}
+
+/// The rows tick by tick, each tick forgetting what it would have forgotten on its own: the log does
+/// not tell whether an S3 failed.
+fn applied(
+    input: &SlowUpdateInput<'_>,
+    model: &CausalModel,
+    table: &UpdateTable,
+    params: &Params,
+) -> (Vec<BeliefEvent>, BTreeMap<BeliefKey, Belief>) {
+    let (mut events, mut beliefs) = (Vec::new(), input.beliefs.clone());
+    let of_tick = |rows: &[EvidenceRow]| {
+        rows.first()
+            .map(|r| (r.tick, fan_out(rows, model, table, params)))
+    };
+    let groups = input.rows.chunk_by(|a, b| a.tick == b.tick);
+    let mut ticks: Vec<_> = groups.filter_map(of_tick).collect();
+    let through = through(input);
+    if ticks.last().is_none_or(|(tick, _)| *tick != through) {
+        ticks.push((through, Vec::new()));
+    }
+    for (tick, moved) in ticks {
+        add_events(&mut beliefs, &moved);
+        events.extend(moved);
+        if let Some(event) = forget(tick, &beliefs, params) {
+            add_events(&mut beliefs, [&event]);
+            events.push(event);
+        }
+    }
+    (events, beliefs)
 }
 
 /// Active mechanisms that the review archives, by thresholds that were calibrated.
@@ -172,18 +210,16 @@ fn signals(
     params: &Params,
 ) -> TickSignals {
     let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
-    let window = input.earlier_rows.iter().chain(input.rows);
-    let decided_now = input
-        .rows
-        .iter()
-        .flat_map(|r| &r.mechanisms)
-        .any(|m| m.quadrant.is_some());
-    let rate = || regret::q1_rate(window, beliefs, input.tracks, params);
+    let verdicts = regret::tally(input.rows, params);
+    let rate = || {
+        let window = window(input, &verdicts, params);
+        regret::q1_rate(&window, beliefs, input.tracks, params)
+    };
     let tally = uncounted(input).map(|p| p.tally);
     // Only new rows: the same miss must not widen the band tick after tick.
     let (inside_band, banded) = dro_radius::counted(input.rows);
     TickSignals {
-        q1_rate: decided_now.then(rate).flatten(),
+        q1_rate: (!verdicts.is_empty()).then(rate).flatten(),
         active_jobs: count(input.active_jobs.len()),
         swapped_jobs: tally.map_or(0, |t| count(t.voluntary.len())),
         probed_jobs: tally.map_or(0, |t| count(t.probes.len())),
@@ -192,7 +228,18 @@ fn signals(
         inside_band,
         gradients: gradients(input, params),
         n_rows: count(input.rows.len()),
+        verdicts,
     }
+}
+
+/// What was decided in the window of the Q1 rate, from what its ticks kept and what this one says.
+fn window(input: &SlowUpdateInput<'_>, now: &Tallies, params: &Params) -> Tallies {
+    let first = input
+        .tick
+        .0
+        .saturating_sub(i64::from(params.q1_window_ticks));
+    let ticks = input.history.iter().filter(|t| t.tick.0 >= first);
+    regret::together(ticks.map(|t| &t.signals.verdicts).chain([now]))
 }
 
 /// The gradient of every class of which a running job brought evidence in this tick.

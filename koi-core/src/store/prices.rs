@@ -56,6 +56,7 @@ impl ServerState {
             beliefs: self.beliefs.clone(),
             slow: self.slow.clone(),
             contrasts: self.contrasts.clone(),
+            calibration: self.calibration.clone(),
             mechanisms: self.mechanisms.clone(),
             prices: PriceBook::default(),
             priced: self.priced.clone(),

@@ -1,6 +1,7 @@
 //! The decision state as a fold of transactions; the reference meaning of every [`StoreTx`].
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -14,6 +15,7 @@ use crate::lifecycle::MechanismRecord;
 use crate::slow_loop::SlowState;
 use crate::tick::TickRecord;
 use crate::validation::contrast::ContrastBook;
+use crate::validation::meta::Calibration;
 
 /// Everything a decision is made from. Evidence, plans, audit lines and windows are history and
 /// live only in the database.
@@ -38,6 +40,9 @@ pub struct ServerState {
     /// Deployments and the sums of their contrasts. Documents carry the sums alone.
     #[serde(serialize_with = "sums_alone", skip_deserializing)]
     pub contrasts: ContrastBook,
+    /// How the detector is set. No plan is made from it, so that documents leave it out.
+    #[serde(skip)]
+    pub calibration: Arc<Calibration>,
     /// Mechanisms beside the catalog's seeds, and seeds whose status changed.
     #[serde(default)]
     pub mechanisms: BTreeMap<String, MechanismRecord>,
@@ -173,6 +178,7 @@ impl ServerState {
             Change::Plan(plan) => self.put_plan(plan)?,
             Change::BeliefEvents(events) => self.add_belief_events(events),
             Change::Slow(slow) => self.slow = (**slow).clone(),
+            Change::Calibration(set) => self.calibration = Arc::new(set.calibration.clone()),
             Change::Contrasts(update) => self.contrasts.write(update).map_err(|id| {
                 TxRefusal::Conflict(format!(
                     "deployment {} g{} r{} is not known and not described",

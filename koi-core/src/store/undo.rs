@@ -1,6 +1,7 @@
 //! What takes a change of the state back, when a later one of its transaction is refused.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use super::state::{BeliefMove, ServerState};
 use super::{Change, JobRecord, ReplicaRecord};
@@ -12,6 +13,7 @@ use crate::lifecycle::MechanismRecord;
 use crate::slow_loop::SlowState;
 use crate::tick::TickRecord;
 use crate::validation::contrast::ContrastBook;
+use crate::validation::meta::Calibration;
 
 /// How to take one change back.
 pub(super) enum Undo {
@@ -25,6 +27,7 @@ pub(super) enum Undo {
     Mechanism(String, Option<Box<MechanismRecord>>),
     Prices(Vec<(PriceKey, Option<Price>)>),
     Contrasts(Box<ContrastBook>),
+    Calibration(Arc<Calibration>),
     Nothing,
 }
 
@@ -57,6 +60,7 @@ impl ServerState {
             ),
             Change::Slow(_) => Undo::Slow(Box::new(self.slow.clone())),
             Change::Contrasts(_) => Undo::Contrasts(Box::new(self.contrasts.clone())),
+            Change::Calibration(_) => Undo::Calibration(self.calibration.clone()),
             Change::Mechanism(record) => {
                 let before = self.mechanisms.get(&record.id).cloned().map(Box::new);
                 Undo::Mechanism(record.id.clone(), before)
@@ -98,6 +102,7 @@ impl ServerState {
                 }
                 Undo::Slow(before) => self.slow = *before,
                 Undo::Contrasts(before) => self.contrasts = *before,
+                Undo::Calibration(before) => self.calibration = before,
                 Undo::Mechanism(id, before) => put_back(&mut self.mechanisms, id, before),
                 Undo::Prices(before) => {
                     for (key, price) in before {

@@ -52,6 +52,10 @@ pub struct DeviceConstants {
     /// 1 + this · (1 − 2/group): the bridge is shared by more GPUs, but each GPU's share of the
     /// traffic that crosses it has a limit.
     pub pcie_contention: f64,
+    /// How many times longer the bytes of an all-reduce over PCIe take beyond that once the group
+    /// no longer fits one processor socket: what crosses goes through host memory and the link
+    /// between the sockets, which all of the group's rings share.
+    pub pcie_socket_crossing: f64,
     /// Compute share of AMD devices, relative to NVIDIA's.
     pub amd_compute_ratio: f64,
     /// Bandwidth share of AMD devices, relative to NVIDIA's.

@@ -28,7 +28,8 @@ pub const fn is_carried(mediator: Mediator) -> bool {
 ///
 /// # Formula
 /// Lengths and the cached share of a prompt change the traffic, and the replica settles again at
-/// the offered load. Then, in this order and each at what the earlier ones left: the live batch
+/// the offered load. Under open load requests arrive as offered whatever batch is held, so that a
+/// queue lasts waiting / offered rate. Then, in this order and each at what the earlier ones left: the live batch
 /// (running_requests, kv_pressure_score, kv_cache_util, gpu_mem_used_fraction,
 /// vram_headroom_gb), the time of an iteration (per_tok_comm_bytes, the links' bytes and
 /// comm_overhead_pct, expert_imbalance, dispatch_overhead_ms, pipeline_bubble_fraction,
@@ -101,13 +102,20 @@ impl<'a> Evaluation<'a> {
 
     /// Every other held mediator through its carrier.
     fn hold(mut self, held: &MediatorValues) -> Self {
-        let waiting = self.wait.map(|w| w.queue_seconds * self.point.rate_rps);
-        let waiting = self.hold_live(held, waiting);
+        let own_rate = self.arrivals_rps();
+        let own = self.wait.map(|w| w.queue_seconds * own_rate);
+        let waiting = self.hold_live(held, own);
         self.hold_iteration(held);
         if let Some(tokens) = held.get(Mediator::PrefillTokensPerSec).filter(|v| *v > 0.0) {
             self.point.rate_rps = tokens / self.traffic.prompt;
+            self.arrivals_rps = None;
         }
-        self.hold_wait(held, waiting);
+        // A wait of which nothing was moved stays as it is, to the last bit.
+        let bits = |waiting: Option<f64>, rate: f64| (waiting.map(f64::to_bits), rate.to_bits());
+        let is_moved = bits(waiting, self.arrivals_rps()) != bits(own, own_rate);
+        if is_moved || held.get(Mediator::QueueDepth).is_some() {
+            self.hold_wait(held, waiting);
+        }
         self
     }
 
@@ -117,7 +125,7 @@ impl<'a> Evaluation<'a> {
         let Some(waiting) = given.or(waiting) else {
             return;
         };
-        let queue_seconds = waiting / self.point.rate_rps;
+        let queue_seconds = waiting / self.arrivals_rps();
         match &mut self.wait {
             Some(wait) => {
                 let before = wait.queue_seconds;

@@ -6,6 +6,7 @@
 //! columns are those of `perf_tidy.csv`.
 
 mod ask;
+mod first_wave;
 mod question;
 
 #[cfg(test)]

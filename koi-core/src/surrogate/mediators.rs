@@ -22,11 +22,12 @@ pub(super) fn of(
     traffic: &Traffic,
     memory: &MemoryBreakdown,
     point: &Point,
-    wait: Option<&Wait>,
+    (wait, arrivals_rps): (Option<&Wait>, f64),
 ) -> MediatorValues {
     let mut v = MediatorValues::absent();
     put_lengths(&mut v, machine, traffic);
-    put_memory(&mut v, machine, traffic, memory, point, wait);
+    let waiting = waiting(wait, arrivals_rps);
+    put_memory(&mut v, machine, traffic, memory, (point, waiting));
     put_work(&mut v, machine, traffic, point, wait);
     put_device(&mut v, machine, point);
     put_links(&mut v, machine, traffic, point);
@@ -52,10 +53,9 @@ fn put_memory(
     machine: &Machine<'_>,
     traffic: &Traffic,
     memory: &MemoryBreakdown,
-    point: &Point,
-    wait: Option<&Wait>,
+    (point, waiting): (&Point, Option<f64>),
 ) {
-    let live_tokens = traffic.live_tokens(point.live).min(memory.kv_pool_tokens);
+    let live_tokens = held_tokens(traffic, memory, point.live).min(memory.kv_pool_tokens);
     let used = memory.used_bytes(live_tokens);
     v.set(
         Mediator::GpuMemUsedFraction,
@@ -74,17 +74,29 @@ fn put_memory(
         Some(memory.activation_bytes / memory.device_bytes),
     );
     let block = f64::from(machine.deployment.shape.block_size.max(1));
-    let waiting = wait.map(|w| w.queue_seconds * point.rate_rps);
     let pressure = waiting.and_then(|waiting| {
         kv_pressure_score(KvDemand {
             requests: point.live + waiting,
             sequence_tokens: traffic.prompt + traffic.output,
             block_size_tokens: block,
             total_blocks: memory.kv_pool_tokens / block,
+            cache: Some(memory.cache),
         })
     });
     v.set(Mediator::KvPressureScore, pressure.and_then(positive));
     v.set(Mediator::QueueDepth, waiting);
+}
+
+/// Requests that wait, by Little's law for the queue: from arrivals, not from what a held batch would
+/// finish.
+fn waiting(wait: Option<&Wait>, arrivals_rps: f64) -> Option<f64> {
+    wait.map(|w| w.queue_seconds * arrivals_rps)
+}
+
+/// Tokens of cache that so many live requests hold: what layers with windows have forgotten is free
+/// again.
+pub(super) fn held_tokens(traffic: &Traffic, memory: &MemoryBreakdown, live: f64) -> f64 {
+    traffic.live_tokens(live) * memory.cache.held_share(traffic.unique_tokens)
 }
 
 fn put_work(

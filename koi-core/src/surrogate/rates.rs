@@ -16,6 +16,9 @@ const FOUR_BIT_SPEEDUP: f64 = 3.0;
 /// The catalog's name of the generation for which attention kernels of a third kind exist.
 const HOPPER: &str = "hopper";
 
+/// GPUs behind one socket of a host whose GPUs meet on PCIe: such hosts have eight, on two sockets.
+const PCIE_GPUS_PER_SOCKET: u32 = 4;
+
 /// Rates of one device under one engine.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Rates {
@@ -58,12 +61,11 @@ impl Rates {
         let compute = compute * engine.compute_ratio;
         let bytes = gpu.bandwidth_bytes_per_second * bandwidth;
         let weight_bytes = bytes * device.bandwidth_fraction * engine.bandwidth_ratio;
-        let crossing = 1.0 - 2.0 / f64::from(deployment.shape.tp.max(2));
         let (latency_us, contention) = match link {
             Link::Nvlink => (device.allreduce_latency_us, 1.0),
             Link::Pcie => (
                 device.pcie_allreduce_latency_us,
-                device.pcie_contention.mul_add(crossing, 1.0),
+                pcie_slowdown(device, deployment.shape.tp),
             ),
         };
         Self {
@@ -122,5 +124,19 @@ impl Rates {
             link_bytes: link_bytes * fit.link_fraction,
             allreduce_seconds: fit.allreduce_latency_us * 1e-6,
         }
+    }
+}
+
+/// How many times less of its link each GPU of a group on PCIe gets than one of a pair.
+///
+/// # Formula
+/// (1 + k·(1 − 2/n)) · s, s = 1 while the group fits one socket
+fn pcie_slowdown(device: &DeviceConstants, group: u32) -> f64 {
+    let beyond_a_pair = 1.0 - 2.0 / f64::from(group.max(2));
+    let shared = device.pcie_contention.mul_add(beyond_a_pair, 1.0);
+    if group > PCIE_GPUS_PER_SOCKET {
+        shared * device.pcie_socket_crossing
+    } else {
+        shared
     }
 }

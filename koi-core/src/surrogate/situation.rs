@@ -107,6 +107,7 @@ pub(super) fn of(evaluation: &Evaluation<'_>) -> Situation {
         point,
         wait,
         pace: _,
+        arrivals_rps: _,
     } = evaluation;
     let (model, gpu) = (machine.deployment.model, machine.deployment.gpu);
     let shape = machine.deployment.shape;

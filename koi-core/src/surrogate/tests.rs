@@ -203,27 +203,46 @@ fn all_reduce_is_cheap_on_nvlink_and_dear_on_pcie() {
     let mut without = gpu("H100").clone();
     without.nvlink_bytes_per_second = None;
     let model = facts("Llama-3.1-70B");
-    let step = |gpu: &GpuType| {
-        let deployment = Deployment {
-            model: &model,
-            gpu,
-            shape: EngineShape {
-                tp: 8,
-                ..EngineShape::default()
-            },
-            n_replicas: 1,
-            price_usd_per_hour_per_replica: None,
-        };
-        let work = roofline::StepWork {
-            prefill_tokens: 4_096.0,
-            prefill_context: 2_048.0,
-            ..roofline::StepWork::default()
-        };
-        roofline::StageModel::of(&deployment, &profile()).step(work)
-    };
+    let step = |gpu: &GpuType| prompt_step(&model, gpu, 8);
     let (nvlink, pcie) = (step(gpu("H100")), step(&without));
     assert!(nvlink.comm_seconds < 0.40 * nvlink.seconds, "{nvlink:?}");
     assert!(pcie.comm_seconds > 0.6 * pcie.seconds, "{pcie:?}");
+}
+
+/// A step of one prompt of 4,096 tokens with so many tensor shards.
+fn prompt_step(model: &ModelFacts, gpu: &GpuType, tp: u32) -> roofline::StepCost {
+    let deployment = Deployment {
+        model,
+        gpu,
+        shape: EngineShape {
+            tp,
+            ..EngineShape::default()
+        },
+        n_replicas: 1,
+        price_usd_per_hour_per_replica: None,
+    };
+    let work = roofline::StepWork {
+        prefill_tokens: 4_096.0,
+        prefill_context: 2_048.0,
+        ..roofline::StepWork::default()
+    };
+    roofline::StageModel::of(&deployment, &profile()).step(work)
+}
+
+#[test]
+fn a_group_that_spans_both_sockets_pays_for_the_crossing() {
+    let model = facts("Llama-3.1-70B");
+    let seconds_per_byte = |tp: u32| {
+        let sent = 1.0 - 1.0 / f64::from(tp);
+        prompt_step(&model, gpu("L40S"), tp).comm_seconds / sent
+    };
+    // Four fit one socket and share its bridges; with eight both effects meet.
+    let within = seconds_per_byte(4) / seconds_per_byte(2);
+    let across = seconds_per_byte(8) / seconds_per_byte(4);
+    assert!((2.0..5.1).contains(&within), "{within}");
+    assert!((1.25..3.6).contains(&across), "{across}");
+    let device = &profile().constants.device;
+    assert!(device.pcie_socket_crossing > 1.2, "{device:?}");
 }
 
 #[test]

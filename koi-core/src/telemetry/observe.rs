@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 pub use memory::{KvDemand, gpu_memory_in_use_bytes, kv_pressure_score};
 
+use crate::model::CacheShape;
 use crate::telemetry::histogram::EdgesTable;
 use crate::telemetry::pool::PooledWindow;
 use crate::telemetry::series::{CounterSeries, GaugeSeries, HistogramSeries, TpotSource};
@@ -52,6 +53,8 @@ pub struct ObserveFacts {
     pub gpu_memory_utilization: Option<f64>,
     /// Bytes of one KV block on one GPU.
     pub kv_block_bytes_per_gpu: Option<f64>,
+    /// What the cache of one sequence takes on one GPU by its length.
+    pub cache: Option<CacheShape>,
     /// KV blocks of one replica, where the engine does not export them.
     pub kv_blocks: Option<f64>,
     /// Tokens of a KV block, where the engine does not export them.

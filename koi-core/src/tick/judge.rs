@@ -17,7 +17,9 @@ use crate::surrogate::{Answer, Demand, Deployment};
 use crate::telemetry::trajectory::TrajectoryPoint;
 use crate::validation::contrast::{CompareContext, DeploymentId, compare, deployment};
 use crate::validation::icp::combined;
-use crate::validation::{EvidenceRow, Icp, RankValidationInput, Stamp, Statistics, validate_rank};
+use crate::validation::{
+    Basis, EvidenceRow, Icp, RankValidationInput, Stamp, Statistics, validate_rank,
+};
 use crate::variables::{Mediator, MediatorValues, OutcomeValues};
 use seen::{deployment_row, engine_of, in_flight, usd_per_hour_per_replica};
 
@@ -172,6 +174,8 @@ fn judge_rank(
         row.deployment = Some(deployment_row(snapshot, key, (job, rank), points));
     }
     row.stood = frozen::stood((job, rank), &row, points);
+    let until = points.iter().map(|p| p.end).max();
+    row.basis = until.map(|until| Basis { engine, until });
     row
 }
 

@@ -21,14 +21,14 @@ use crate::ladder::Rank;
 use crate::rollout::SloTally;
 use crate::rollout::desired::ladder_of;
 use crate::store::{JobRecord, ReplicaRecord, ServerState};
-use crate::surrogate::{Deployment, roofline_step_ms};
+use crate::surrogate::{Deployment, MemoryBreakdown, roofline_step_ms};
 use crate::telemetry::histogram::EdgesTable;
 use crate::telemetry::observe::{BatchProgress, ObserveFacts, ShardLink, ShardLinkKind, SloFacts};
 use crate::telemetry::series::CounterSeries;
 use crate::telemetry::trajectory::{MIN_POINTS_FOR_VERDICT, Trajectory, TrajectoryPoint};
 use crate::telemetry::window::Window;
 use crate::time::UtcMicros;
-use crate::validation::Statistics;
+use crate::validation::{Calibration, EvidenceRow, Statistics};
 use crate::variables::{Outcome, OutcomeValues};
 
 /// Points kept for a verdict; a rank that is never judged keeps the newest.
@@ -92,9 +92,32 @@ pub struct Observatory {
     tokens: BTreeMap<JobId, u64>,
     /// What the ranks judged lately say of the detector and of invariance.
     pub statistics: Statistics,
+    /// End of the newest point that an earlier process has judged, by rank.
+    judged_until: BTreeMap<RankKey, UtcMicros>,
 }
 
 impl Observatory {
+    /// The observatory of a server that starts again: it judges by the thresholds that were stored
+    /// and by the block means of the rows that were, and no telemetry a second time. Rows come in the
+    /// order in which they were judged.
+    #[must_use]
+    pub fn resume(calibration: &Calibration, rows: &[EvidenceRow]) -> Self {
+        let mut resumed = Self::default();
+        resumed.statistics.calibration = calibration.clone();
+        for row in rows {
+            resumed.statistics.recall(row);
+            let Some(basis) = &row.basis else { continue };
+            let key = RankKey {
+                job: row.job,
+                generation: row.generation,
+                rank: row.rank,
+            };
+            let until = resumed.judged_until.entry(key).or_insert(basis.until);
+            *until = basis.until.max(*until);
+        }
+        resumed
+    }
+
     /// Takes stored windows in. Windows of replicas that the state does not know are left out:
     /// they belong to an older generation and are kept only for the audit.
     pub fn add(
@@ -150,6 +173,7 @@ impl Observatory {
         };
         let facts = observe_facts(state, catalog, job, rank, key);
         let watch = self.ranks.entry(key).or_default();
+        let judged_until = self.judged_until.get(&key);
         for point in watch.trajectory.push(&windows, &self.edges, &facts) {
             if let Some(inside) = inside_slo(&job.spec.slo, &point.observation.outcomes) {
                 push_bounded(
@@ -161,7 +185,10 @@ impl Observatory {
                     MAX_JUDGED,
                 );
             }
-            push_bounded(&mut watch.points, point, MAX_POINTS);
+            // Windows merge otherwise after a start: a point that reaches back is left out whole.
+            if judged_until.is_none_or(|until| point.start >= *until) {
+                push_bounded(&mut watch.points, point, MAX_POINTS);
+            }
         }
         for window in windows {
             push_bounded(&mut watch.recent, window, MAX_RECENT_WINDOWS);
@@ -181,6 +208,7 @@ impl Observatory {
         });
         self.newest
             .retain(|replica, _| state.replicas.contains_key(replica));
+        self.judged_until.retain(|key, _| live.contains(key));
     }
 
     /// Points of a rank that closed since its last verdict, once there are enough; taking them
@@ -280,7 +308,8 @@ pub fn observe_facts(
         .find(|r| rank_key(r) == key)
         .and_then(|r| state.hosts.get(&r.host));
     let model = &job.spec.model.facts;
-    let kv_token = model.kv_bytes_per_token_per_gpu(shape.kv_dtype, shape.tp, shape.pp);
+    // The predicting side's own account of the pool, its settings included.
+    let memory = gpu.map(|gpu| MemoryBreakdown::of(model, gpu, &shape));
     let usd = host
         .and_then(|h| state.gpu_usd_per_hour(h))
         .map(|p| p * f64::from(shape.gpus()));
@@ -291,7 +320,8 @@ pub fn observe_facts(
             .and_then(|h| h.facts.gpus.first())
             .map(|g| g.memory_bytes as f64),
         gpu_memory_utilization: Some(shape.gpu_memory_utilization),
-        kv_block_bytes_per_gpu: Some(kv_token * f64::from(shape.block_size)),
+        kv_block_bytes_per_gpu: memory.map(|m| m.kv_bytes_per_token * f64::from(shape.block_size)),
+        cache: memory.map(|m| m.cache),
         kv_blocks: None,
         block_size_tokens: Some(shape.block_size),
         activation_peak_bytes: None,

@@ -31,5 +31,5 @@ pub use deployment::{Conditions, DeploymentId, DeploymentRow, Subject};
 pub use levels::LevelPairSums;
 pub use powers::edge_powers;
 pub use sums::{ContrastSums, EdgeEffect, edge_effect};
-pub use update::{ContrastUpdate, DeploymentChange, SumChange, fold_tick};
+pub use update::{ContrastUpdate, DeploymentChange, SumChange, fold_tick, fold_ticks};
 pub use verdict::{EdgeVerdict, EffectClaim, edge_verdict, effect_invariance};

@@ -23,6 +23,7 @@ use crate::ids::{Generation, JobId, TickId};
 use crate::model::ModelClass;
 use crate::params::{CalibrationRule, Params};
 use crate::score::dro::Band;
+use crate::time::UtcMicros;
 use crate::variables::{Mediator, MediatorValues, Outcome, OutcomeValues};
 
 #[cfg(test)]
@@ -125,6 +126,16 @@ impl MechanismVerdict {
     }
 }
 
+/// What a server that starts again must know of a row beside its verdicts.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Basis {
+    /// Engine that served, with its version: residuals of different ones are never mixed.
+    pub engine: String,
+    /// End of its newest point: what was seen up to here has been judged.
+    pub until: UtcMicros,
+}
+
 /// The evidence of one rank in one tick; its identity is (tick, job, rank, generation), for
 /// during a canary two generations of a rank are judged side by side.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -161,6 +172,9 @@ pub struct EvidenceRow {
     /// where no plan of this server froze a prediction.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stood: Option<crate::surrogate::own::Stood>,
+    /// What it rests on; absent in rows of older builds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub basis: Option<Basis>,
 }
 
 impl EvidenceRow {
@@ -281,6 +295,7 @@ pub fn validate_rank(
         deployment: None,
         contrasts: Vec::new(),
         stood: None,
+        basis: None,
     }
 }
 
@@ -347,12 +362,9 @@ fn inside_band(observed: &OutcomeValues, promise: &Stamp) -> BTreeMap<Outcome, b
 fn mean_outcomes(points: &[(MediatorValues, OutcomeValues)]) -> OutcomeValues {
     let mut means = OutcomeValues::absent();
     for outcome in Outcome::ALL {
-        let seen: Vec<f64> = points.iter().filter_map(|p| p.1.get(outcome)).collect();
-        means.set(outcome, mean(&seen));
+        let seen = points.iter().filter_map(|p| p.1.get(outcome));
+        let (sum, n) = seen.fold((0.0, 0_u32), |(sum, n), x| (sum + x, n + 1));
+        means.set(outcome, (n > 0).then(|| sum / f64::from(n)));
     }
     means
-}
-
-fn mean(values: &[f64]) -> Option<f64> {
-    (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }

@@ -8,10 +8,12 @@ pub mod blocks;
 pub mod bootstrap;
 pub mod calibration;
 pub mod components;
+pub mod stored;
 pub mod stratum;
 
 pub use blocks::{ResidualBlock, ResidualBlocks};
 pub use calibration::{Calibration, DetectableShift, ThresholdRow, VariableCalibration};
+pub use stored::{CALIBRATION_VERSION, CalibrationRecord};
 pub use stratum::{Phase, Stratum};
 
 use crate::ids::TickId;

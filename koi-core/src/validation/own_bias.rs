@@ -3,8 +3,7 @@
 //! the error that the surrogate has made about it all along.
 //!
 //! It follows slowly: a change is seen for some rows and is then the new normal. Derived from rows
-//! and kept between ticks as the residual blocks are; after a restart every deployment is fresh again.
-//! Spec §8.
+//! and kept between ticks; after a restart the stored rows say the same again. Spec §8.
 
 use std::collections::BTreeMap;
 

@@ -1,7 +1,9 @@
 //! What S2 keeps between ticks to judge with: residual blocks, the detector's calibration, and the
 //! block means that invariance is tested on.
 //!
-//! Derived from rows; lost with the process and filled again by the ticks that follow. Spec §8.
+//! Derived from rows. A server that starts again has its calibration from the store and its block
+//! means from stored rows; residual blocks, which no row holds, come with the ticks that follow.
+//! Spec §8.
 
 use std::collections::BTreeMap;
 
@@ -48,6 +50,10 @@ impl Residuals {
         params: &Params,
     ) {
         self.blocks.observe(input, row, params);
+        self.take_means(row, engine);
+    }
+
+    fn take_means(&mut self, row: &EvidenceRow, engine: &str) {
         let seen = Seen {
             tick: row.tick,
             engine,
@@ -73,6 +79,15 @@ impl Statistics {
         match params.calibration {
             CalibrationRule::On => self.own.of(id),
             CalibrationRule::Off => OwnBias::default(),
+        }
+    }
+
+    /// Takes in what a stored row's deployment missed and, where it says what served it, its block means.
+    /// Rows come in the order in which they were judged.
+    pub fn recall(&mut self, row: &EvidenceRow) {
+        self.own.observe(row);
+        if let Some(basis) = &row.basis {
+            self.residuals.take_means(row, &basis.engine);
         }
     }
 

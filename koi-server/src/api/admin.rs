@@ -57,6 +57,15 @@ fn status(machine: &ServerMachine) -> v1::GetStatusReply {
     }
 }
 
+/// Puts what the database's pulse says into a status: who writes nothing notices nothing, so the last
+/// write's word holds only while the database answers.
+fn tell_pulse(reply: &mut v1::GetStatusReply, problem: Option<String>) {
+    if let Some(problem) = problem {
+        reply.database_ok = false;
+        reply.database_error = problem;
+    }
+}
+
 #[tonic::async_trait]
 impl v1::admin_server::Admin for AdminApi {
     async fn get_status(
@@ -69,15 +78,46 @@ impl v1::admin_server::Admin for AdminApi {
             .read(status)
             .await
             .map_err(|refusal| refused(&refusal))?;
-        if let Some(problem) = self.pulse.problem() {
-            reply.database_ok = false;
-            reply.database_error = problem;
-        }
+        tell_pulse(&mut reply, self.pulse.problem());
         reply.started_at_us = self.started_at.0;
         reply.tick_interval_s =
             count(usize::try_from(self.ticks.interval().as_secs()).unwrap_or(0));
         reply.seconds_to_next_tick = Some(self.ticks.to_next().as_secs_f64());
         reply.catalog_hash.clone_from(&self.catalog_hash);
         Ok(Response::new(reply))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_status_tells_of_a_database_that_is_silent_though_nothing_was_written() {
+        let well = v1::GetStatusReply {
+            database_ok: true,
+            ..v1::GetStatusReply::default()
+        };
+        let told = |mut reply: v1::GetStatusReply, problem: Option<&str>| {
+            tell_pulse(&mut reply, problem.map(str::to_owned));
+            (reply.database_ok, reply.database_error)
+        };
+        assert_eq!(told(well.clone(), None), (true, String::new()));
+        let silent = Some("no answer for 7 s");
+        assert_eq!(
+            told(well.clone(), silent),
+            (false, "no answer for 7 s".to_owned())
+        );
+        // A write that failed is told even while the database answers, and its silence replaces it.
+        let failed = v1::GetStatusReply {
+            database_ok: false,
+            database_error: "disk full".to_owned(),
+            ..well
+        };
+        assert_eq!(told(failed.clone(), None), (false, "disk full".to_owned()));
+        assert_eq!(
+            told(failed, silent),
+            (false, "no answer for 7 s".to_owned())
+        );
     }
 }

@@ -1,6 +1,7 @@
 //! What one read of the machine gives about a job, and the interval it is measured over.
 
 use koi_core::catalog::Catalog;
+use koi_core::ids::{Generation, JobId};
 use koi_core::rollout::SloTally;
 use koi_core::rollout::live::Live;
 use koi_core::store::{JobRecord, ReplicaPhase, ReplicaRecord, ReplicaRole, ServerState};
@@ -81,7 +82,10 @@ impl JobView {
         Self {
             record: job.clone(),
             replicas: replicas.collect(),
-            usd_per_hour: usd_per_hour(state, job),
+            usd_per_hour: job
+                .active
+                .as_ref()
+                .and_then(|active| usd_per_hour(state, job.id, active.generation)),
             current,
             tally: observatory.tally(job.id, tally_over),
         }
@@ -125,11 +129,12 @@ fn failure(replica: &ReplicaRecord, live: &Live) -> String {
     seen.map(|r| r.reason.clone()).unwrap_or_default()
 }
 
-fn usd_per_hour(state: &ServerState, job: &JobRecord) -> Option<f64> {
-    let generation = job.active.as_ref()?.generation;
+/// What the devices of one generation's serving replicas cost now; absent without replicas, and when
+/// one of them has no price.
+fn usd_per_hour(state: &ServerState, job: JobId, generation: Generation) -> Option<f64> {
     let of_ladder =
         |r: &&ReplicaRecord| r.id.generation == generation && matches!(r.role, ReplicaRole::Serve);
-    let mut replicas = state.replicas_of(job.id).filter(of_ladder).peekable();
+    let mut replicas = state.replicas_of(job).filter(of_ladder).peekable();
     replicas.peek()?;
     let price = |r: &ReplicaRecord| {
         let gpu = state.gpu_usd_per_hour(state.hosts.get(&r.host)?)?;
@@ -158,7 +163,151 @@ fn measured(view: &CurrentView, tally: SloTally) -> v1::Measured {
 
 #[cfg(test)]
 mod tests {
+    use koi_core::gpu::GpuFacts;
+    use koi_core::host::{HostFacts, HostPrice, HostRecord};
+    use koi_core::ids::{HostGeneration, ReplicaId};
+    use koi_core::rollout::live::{ObservedPhase, ObservedReplica, ObservedState};
+
     use super::*;
+
+    const JOB: JobId = JobId(uuid::Uuid::from_u128(7));
+    const NOW: UtcMicros = UtcMicros(1_000_000);
+
+    /// A host of four devices.
+    fn host(name: &str, usd_per_hour: Option<f64>) -> HostRecord {
+        let gpus = (0..4).map(|index| GpuFacts {
+            uuid: format!("GPU-{name}-{index}"),
+            index,
+            name: "NVIDIA L40S".to_owned(),
+            memory_bytes: 48 << 30,
+            power_limit_w: None,
+        });
+        let facts = HostFacts {
+            host: name.parse().unwrap(),
+            environment: "on_demand/aws/us-east-1/a/L40S".parse().unwrap(),
+            instance_type: "g6e.24xlarge".to_owned(),
+            gpus: gpus.collect(),
+            nvlink: false,
+            price: usd_per_hour.map(|usd_per_hour| HostPrice {
+                usd_per_hour,
+                source: "a test".to_owned(),
+                date: "2026-11-30".to_owned(),
+            }),
+            address: "127.0.0.1".to_owned(),
+            boot_id: "boot".to_owned(),
+            build_id: "build".to_owned(),
+            engines: Vec::new(),
+            simulated: true,
+        };
+        HostRecord {
+            facts: facts.check().unwrap(),
+            cordoned: false,
+            draining_since: None,
+            generation: HostGeneration(1),
+            first_seen: NOW,
+        }
+    }
+
+    /// A serving replica on so many devices of a host.
+    fn replica(generation: u32, index: u32, on: &str, n_gpus: usize) -> ReplicaRecord {
+        ReplicaRecord {
+            id: ReplicaId {
+                job: "chat".parse().unwrap(),
+                generation: Generation(generation),
+                rank: 0,
+                index,
+            },
+            job: JOB,
+            host: on.parse().unwrap(),
+            gpu_uuids: (0..n_gpus).map(|i| format!("GPU-{on}-{i}")).collect(),
+            role: ReplicaRole::Serve,
+            phase: ReplicaPhase::Launching,
+            endpoint: None,
+            reserved_at: NOW,
+            ready_at: None,
+            n_starts: 0,
+        }
+    }
+
+    fn state(hosts: &[HostRecord], replicas: &[ReplicaRecord]) -> ServerState {
+        let hosts = hosts.iter().map(|h| (h.facts.host.clone(), h.clone()));
+        let replicas = replicas.iter().map(|r| (r.id.clone(), r.clone()));
+        ServerState {
+            hosts: hosts.collect(),
+            replicas: replicas.collect(),
+            ..ServerState::default()
+        }
+    }
+
+    #[test]
+    fn a_job_costs_its_share_of_every_host_and_nothing_is_guessed() {
+        let hosts = [host("a", Some(8.0)), host("b", Some(4.0)), host("c", None)];
+        let usd =
+            |replicas: &[ReplicaRecord]| usd_per_hour(&state(&hosts, replicas), JOB, Generation(2));
+        // Two of four devices at 8 USD/h and one of four at 4 USD/h.
+        let (two, one) = (replica(2, 0, "a", 2), replica(2, 1, "b", 1));
+        let old = replica(1, 0, "b", 4);
+        let leaving = ReplicaRecord {
+            role: ReplicaRole::Drain { since: NOW },
+            ..replica(2, 2, "b", 2)
+        };
+        let cost = usd(&[two.clone(), one, old.clone(), leaving]).unwrap();
+        assert!((cost - 5.0).abs() < 1e-12, "{cost}");
+        // One replica without a price leaves the whole without one: part of a sum is no sum.
+        assert_eq!(usd(&[two.clone(), replica(2, 3, "c", 1)]), None);
+        assert_eq!(usd(&[two, replica(2, 4, "gone", 1)]), None);
+        // What does not serve costs something, but is not known to cost nothing.
+        assert_eq!(usd(&[old]), None);
+        assert_eq!(usd(&[]), None);
+    }
+
+    #[test]
+    fn the_price_that_holds_now_counts_not_the_one_the_host_states() {
+        let mut state = state(&[host("a", Some(8.0))], &[replica(2, 0, "a", 4)]);
+        let other = HostPrice {
+            usd_per_hour: 6.0,
+            source: "the feed".to_owned(),
+            date: "2026-11-30".to_owned(),
+        };
+        state.priced.insert("a".parse().unwrap(), other);
+        assert_eq!(usd_per_hour(&state, JOB, Generation(2)), Some(6.0));
+    }
+
+    #[test]
+    fn a_failure_is_told_in_the_words_that_are_stored_else_in_the_agents() {
+        let launching = replica(2, 0, "a", 1);
+        let mut live = Live::default();
+        assert_eq!(failure(&launching, &live), "", "nobody has said anything");
+        let seen = ObservedReplica {
+            id: launching.id.clone(),
+            phase: ObservedPhase::Backoff,
+            reason: "exited with 1: CUDA out of memory".to_owned(),
+            port: None,
+            n_starts: 2,
+            exit_proven: true,
+            engine_version: String::new(),
+            engine_args: Vec::new(),
+        };
+        let observed = ObservedState {
+            replicas: vec![seen],
+            ..ObservedState::default()
+        };
+        live.hello("a".parse().unwrap(), NOW, observed);
+        assert_eq!(
+            failure(&launching, &live),
+            "exited with 1: CUDA out of memory"
+        );
+        // Another replica of the same host, and one whose host is silent, have none.
+        assert_eq!(failure(&replica(2, 1, "a", 1), &live), "");
+        assert_eq!(failure(&replica(2, 0, "b", 1), &live), "");
+        let failed = ReplicaRecord {
+            phase: ReplicaPhase::Failed {
+                reason: "gave up after 5 starts".to_owned(),
+            },
+            ..launching
+        };
+        assert_eq!(failure(&failed, &live), "gave up after 5 starts");
+    }
 
     fn lookback(over_seconds: u32, until_us: i64) -> Result<Lookback, Status> {
         let request = v1::GetJobRequest {

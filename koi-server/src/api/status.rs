@@ -64,10 +64,7 @@ pub fn searchable(text: &str) -> Result<(), String> {
     if text.len() > MAX_SEARCH_BYTES {
         return Err(format!("at most {MAX_SEARCH_BYTES} bytes"));
     }
-    if text.chars().any(char::is_control) {
-        return Err("has a control character".to_owned());
-    }
-    Ok(())
+    koi_core::printable::check_shown(text)
 }
 
 /// One wrong field of a request.

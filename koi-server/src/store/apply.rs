@@ -10,14 +10,16 @@ use koi_core::tick::{Phase, TickRecord};
 
 use super::head::Head;
 use super::{
-    StoreError, audit, belief, contrast, evidence, host, job, mechanism, plan, price, replica,
-    request, slow_history, state, tick,
+    StoreError, audit, belief, calibration, contrast, evidence, host, job, mechanism, plan, price,
+    replica, request, slow_history, state, tick,
 };
 
 /// What the changes of a transaction share.
 pub(super) struct Context<'a> {
     pub(super) head: &'a mut Head,
     pub(super) tx: &'a StoreTx,
+    /// Evidence as it is written.
+    pub(super) documents: &'a evidence::Documents,
 }
 
 /// Checks the epoch and the conditions and applies the changes. The caller holds the head's lock and
@@ -25,7 +27,7 @@ pub(super) struct Context<'a> {
 pub(super) async fn apply(
     db: &mut PgConnection,
     head: &mut Head,
-    tx: &StoreTx,
+    (tx, documents): (&StoreTx, &evidence::Documents),
 ) -> Result<(), StoreError> {
     if tx.epoch < head.epoch {
         return Err(TxRefusal::Fenced {
@@ -37,12 +39,17 @@ pub(super) async fn apply(
     for expect in &tx.expects {
         check(db, head, expect).await?;
     }
-    let mut context = Context { head, tx };
+    let mut context = Context {
+        head,
+        tx,
+        documents,
+    };
     let mut rest = tx.changes.as_slice();
     while let Some((first, others)) = rest.split_first() {
         let run = replica_run(rest);
         rest = if run.is_empty() {
-            apply_change(db, &mut context, first).await?;
+            let place = tx.changes.len() - rest.len();
+            apply_change(db, &mut context, (place, first)).await?;
             others
         } else {
             replica::replicas_put(db, &run).await?;
@@ -120,7 +127,7 @@ pub(super) fn conflict(what: String) -> StoreError {
 async fn apply_change(
     db: &mut PgConnection,
     context: &mut Context<'_>,
-    change: &Change,
+    (place, change): (usize, &Change),
 ) -> Result<(), StoreError> {
     match change {
         Change::Job(record) => job::job_put(db, record, context.tx.at).await,
@@ -129,9 +136,12 @@ async fn apply_change(
         Change::ReplicaReleased(id) => replica::replica_release(db, id).await,
         Change::Tick(record) => tick::tick_put(db, record, context.head).await,
         Change::Plan(record) => plan::plan_put(db, record, context.head).await,
-        Change::Evidence(rows) => evidence::evidence_insert(db, rows).await,
+        Change::Evidence(rows) => {
+            evidence::evidence_insert(db, rows, context.documents.at(place)).await
+        }
         Change::BeliefEvents(events) => belief::belief_events_insert(db, events).await,
         Change::Contrasts(update) => contrast::contrasts_put(db, update).await,
+        Change::Calibration(set) => calibration::calibration_put(db, set).await,
         Change::Slow(slow) => state::slow_state_put(db, slow).await,
         Change::SlowTick(tick) => slow_history::slow_tick_put(db, tick).await,
         Change::Mechanism(record) => mechanism::mechanism_put(db, record).await,

@@ -1,6 +1,6 @@
 //! Belief events, append-only, and their exact sums.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use sqlx::{PgConnection, Row};
 use tokio_stream::StreamExt as _;
@@ -49,90 +49,133 @@ pub struct BeliefStep {
     pub moved: BeliefMove,
 }
 
-/// Appends events and adds them up; a source that already moved beliefs is a conflict.
+/// Appends events and adds them up, all in two statements; a source that already moved beliefs is a
+/// conflict.
 pub(super) async fn belief_events_insert(
     db: &mut PgConnection,
     events: &[BeliefEvent],
 ) -> Result<(), StoreError> {
-    for event in events {
-        let event_seq = belief_event_insert(db, event).await?;
-        belief_add(db, event, event_seq).await?;
+    for some in events.chunks(EVENTS_AT_ONCE) {
+        let event_seqs = events_append(db, some).await?;
+        beliefs_add(db, some, &event_seqs).await?;
     }
     Ok(())
 }
 
-fn subjects(event: &BeliefEvent) -> Vec<String> {
-    event.changes.iter().map(|c| c.key.to_string()).collect()
+/// Events of one statement: its arrays stay within a few megabytes.
+const EVENTS_AT_ONCE: usize = 2_000;
+
+/// An event's subjects and changes as array literals: a statement that takes many events can take no
+/// array of arrays of different lengths.
+fn literals(event: &BeliefEvent) -> (String, String, String) {
+    let (mut subjects, mut alpha, mut beta) = ("{".to_owned(), "{".to_owned(), "{".to_owned());
+    for (i, change) in event.changes.iter().enumerate() {
+        let comma = if i == 0 { "" } else { "," };
+        let name = change.key.to_string();
+        let name = name.replace('\\', "\\\\").replace('"', "\\\"");
+        subjects.extend([comma, "\"", &name, "\""]);
+        alpha.extend([comma, &change.alpha_micro.to_string()]);
+        beta.extend([comma, &change.beta_micro.to_string()]);
+    }
+    for list in [&mut subjects, &mut alpha, &mut beta] {
+        list.push('}');
+    }
+    (subjects, alpha, beta)
 }
 
-fn deltas(event: &BeliefEvent) -> (Vec<i64>, Vec<i64>) {
-    event
-        .changes
-        .iter()
-        .map(|c| (c.alpha_micro, c.beta_micro))
-        .unzip()
-}
-
-async fn belief_event_insert(
+/// Appends the events in their order and returns their places in the log.
+async fn events_append(
     db: &mut PgConnection,
-    event: &BeliefEvent,
-) -> Result<i64, StoreError> {
-    let (name, row) = match &event.source {
+    events: &[BeliefEvent],
+) -> Result<Vec<i64>, StoreError> {
+    let row = |event: &BeliefEvent| match event.source {
         BeliefSource::Evidence {
             job,
             rank,
             generation,
-        } => (
-            "evidence",
-            Some((job.0, i64::from(*rank), i64::from(generation.0))),
-        ),
-        BeliefSource::Forget => ("forget", None),
+        } => Some((job.0, i64::from(rank), i64::from(generation.0))),
+        BeliefSource::Forget => None,
     };
-    let (alpha, beta) = deltas(event);
+    let rows: Vec<Option<(uuid::Uuid, i64, i64)>> = events.iter().map(row).collect();
+    let (mut subjects, mut alpha, mut beta) = (Vec::new(), Vec::new(), Vec::new());
+    for (s, a, b) in events.iter().map(literals) {
+        subjects.push(s);
+        alpha.push(a);
+        beta.push(b);
+    }
     let sql = "INSERT INTO belief_event (tick_id, source, job_id, rank, generation, subjects,
                                          alpha_micro, beta_micro)
-               VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT DO NOTHING
-               RETURNING event_seq";
+               SELECT tick_id, CASE WHEN job_id IS NULL THEN 'forget' ELSE 'evidence' END,
+                      job_id, rank, generation, subjects::text[], alpha::bigint[], beta::bigint[]
+               FROM unnest($1::bigint[], $2::uuid[], $3::bigint[], $4::bigint[], $5::text[],
+                           $6::text[], $7::text[]) WITH ORDINALITY
+                    AS t (tick_id, job_id, rank, generation, subjects, alpha, beta, place)
+               ORDER BY place
+               ON CONFLICT DO NOTHING RETURNING event_seq";
     let inserted = sqlx::query(sql)
-        .bind(event.tick.0)
-        .bind(name)
-        .bind(row.map(|r| r.0))
-        .bind(row.map(|r| r.1))
-        .bind(row.map(|r| r.2))
-        .bind(subjects(event))
+        .bind(events.iter().map(|e| e.tick.0).collect::<Vec<_>>())
+        .bind(rows.iter().map(|r| r.map(|r| r.0)).collect::<Vec<_>>())
+        .bind(rows.iter().map(|r| r.map(|r| r.1)).collect::<Vec<_>>())
+        .bind(rows.iter().map(|r| r.map(|r| r.2)).collect::<Vec<_>>())
+        .bind(subjects)
         .bind(alpha)
         .bind(beta)
-        .fetch_optional(db)
+        .fetch_all(db)
         .await?;
-    match inserted {
-        Some(row) => Ok(row.try_get(0)?),
-        None => Err(conflict(format!(
-            "beliefs already moved by {:?} of {}",
-            event.source, event.tick
-        ))),
+    if inserted.len() != events.len() {
+        let ticks: BTreeSet<TickId> = events.iter().map(|e| e.tick).collect();
+        return Err(conflict(format!(
+            "beliefs already moved by a source of {ticks:?}"
+        )));
     }
+    let mut event_seqs = Vec::with_capacity(inserted.len());
+    for row in &inserted {
+        event_seqs.push(row.try_get(0)?);
+    }
+    // Places grow in the order of the rows; whatever order they come back in.
+    event_seqs.sort_unstable();
+    Ok(event_seqs)
 }
 
-async fn belief_add(
+/// The sums of some events by subject.
+#[derive(Default)]
+struct Moved {
+    alpha_micro: i64,
+    beta_micro: i64,
+    n: i64,
+    last_event_seq: i64,
+}
+
+async fn beliefs_add(
     db: &mut PgConnection,
-    event: &BeliefEvent,
-    event_seq: i64,
+    events: &[BeliefEvent],
+    event_seqs: &[i64],
 ) -> Result<(), StoreError> {
-    let (alpha, beta) = deltas(event);
+    let mut sums: BTreeMap<&BeliefKey, Moved> = BTreeMap::new();
+    for (event, event_seq) in events.iter().zip(event_seqs) {
+        for change in &event.changes {
+            let moved = sums.entry(&change.key).or_default();
+            moved.alpha_micro = moved.alpha_micro.saturating_add(change.alpha_micro);
+            moved.beta_micro = moved.beta_micro.saturating_add(change.beta_micro);
+            moved.n += 1;
+            moved.last_event_seq = *event_seq;
+        }
+    }
     let sql = "INSERT INTO belief (subject, alpha_micro, beta_micro, last_event_seq, n_events)
-               SELECT subject, sum(alpha)::bigint, sum(beta)::bigint, $4, count(*)
-               FROM unnest($1::text[], $2::bigint[], $3::bigint[]) AS t (subject, alpha, beta)
-               GROUP BY subject
+               SELECT * FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::bigint[],
+                                    $5::bigint[])
                ON CONFLICT (subject) DO UPDATE SET
                    alpha_micro = belief.alpha_micro + excluded.alpha_micro,
                    beta_micro = belief.beta_micro + excluded.beta_micro,
                    last_event_seq = excluded.last_event_seq,
                    n_events = belief.n_events + excluded.n_events";
+    let column = |of: fn(&Moved) -> i64| sums.values().map(of).collect::<Vec<_>>();
     sqlx::query(sql)
-        .bind(subjects(event))
-        .bind(alpha)
-        .bind(beta)
-        .bind(event_seq)
+        .bind(sums.keys().map(ToString::to_string).collect::<Vec<_>>())
+        .bind(column(|m| m.alpha_micro))
+        .bind(column(|m| m.beta_micro))
+        .bind(column(|m| m.last_event_seq))
+        .bind(column(|m| m.n))
         .execute(db)
         .await?;
     Ok(())

@@ -8,9 +8,10 @@ use sha2::{Digest, Sha256};
 use sqlx::{PgConnection, Row};
 use tokio::time::Instant;
 
-use koi_core::store::StoreTx;
+use koi_core::store::{Change, StoreTx};
 
 use super::apply::apply;
+use super::evidence::Documents;
 use super::head::{head_lock, head_write};
 use super::{Outcome, Store, StoreError, document};
 
@@ -42,6 +43,7 @@ struct Attempt<'a> {
     key: TxKey,
     payload_hash: [u8; 32],
     tx: &'a StoreTx,
+    documents: Documents,
     /// True from the moment that COMMIT may have been sent.
     committing: AtomicBool,
 }
@@ -63,11 +65,12 @@ impl Store {
     /// [`StoreError::Refused`] when the state does not allow it, [`StoreError::KeyReused`], and
     /// what the database says; [`StoreError::outcome`] tells whether it may have happened.
     pub async fn commit_with_key(&self, key: TxKey, tx: &StoreTx) -> Result<(), StoreError> {
-        let payload_hash = Sha256::digest(document::write(tx)?).into();
+        let documents = Documents::of(&tx.changes)?;
         let attempt = Attempt {
             key,
-            payload_hash,
+            payload_hash: payload_hash(tx, &documents)?,
             tx,
+            documents,
             committing: AtomicBool::new(false),
         };
         let limit = self.options.commit_deadline;
@@ -114,7 +117,7 @@ impl Store {
         // The lock is ours and the key is not there: no earlier attempt has happened or can.
         attempt.committing.store(false, Ordering::Relaxed);
         let before = head;
-        apply(&mut db, &mut head, attempt.tx).await?;
+        apply(&mut db, &mut head, (attempt.tx, &attempt.documents)).await?;
         if head != before {
             head_write(&mut db, &head).await?;
         }
@@ -154,6 +157,24 @@ impl Store {
             .rows_affected();
         Ok(n_keys + n_requests)
     }
+}
+
+/// What a transaction says, as far as two of them may differ; rows of evidence by their documents.
+fn payload_hash(tx: &StoreTx, documents: &Documents) -> Result<[u8; 32], StoreError> {
+    let mut hash = Sha256::new();
+    let head = (tx.kind, tx.epoch, tx.at, &tx.expects, tx.changes.len());
+    hash.update(document::write(&head)?);
+    for (place, change) in tx.changes.iter().enumerate() {
+        let Change::Evidence(rows) = change else {
+            hash.update(document::write(change)?);
+            continue;
+        };
+        hash.update(rows.len().to_le_bytes());
+        for doc in documents.at(place) {
+            hash.update(doc);
+        }
+    }
+    Ok(hash.finalize().into())
 }
 
 async fn applied_tx_find(db: &mut PgConnection, key: TxKey) -> Result<Option<Vec<u8>>, StoreError> {

@@ -4,21 +4,39 @@ use std::collections::BTreeSet;
 
 use sqlx::postgres::PgRow;
 use sqlx::{PgConnection, Row};
+use tokio_stream::StreamExt as _;
 
 use koi_core::ids::{JobId, TickId};
+use koi_core::store::Change;
 use koi_core::validation::EvidenceRow;
 
 use super::{MAX_PAGE, Store, StoreError, document, mechanism};
+
+/// The documents of a transaction's evidence, written once for all that needs them.
+pub(super) struct Documents(Vec<Vec<String>>);
+
+impl Documents {
+    /// By change; empty for those that are no evidence.
+    pub(super) fn of(changes: &[Change]) -> Result<Self, StoreError> {
+        let of = |change: &Change| match change {
+            Change::Evidence(rows) => rows.iter().map(document::write).collect(),
+            _ => Ok(Vec::new()),
+        };
+        Ok(Self(changes.iter().map(of).collect::<Result<_, _>>()?))
+    }
+
+    /// Those of the change at this place.
+    pub(super) fn at(&self, place: usize) -> &[String] {
+        self.0.get(place).map_or(&[], Vec::as_slice)
+    }
+}
 
 /// Appends rows and counts what they decided; a row that exists is left as it is.
 pub(super) async fn evidence_insert(
     db: &mut PgConnection,
     rows: &[EvidenceRow],
+    docs: &[String],
 ) -> Result<(), StoreError> {
-    let docs = rows
-        .iter()
-        .map(document::write)
-        .collect::<Result<Vec<_>, _>>()?;
     let sql = "INSERT INTO evidence (tick_id, job_id, rank, generation, doc)
                SELECT tick_id, job_id, rank, generation, doc::json
                FROM unnest($1::bigint[], $2::uuid[], $3::bigint[], $4::bigint[], $5::text[])
@@ -97,15 +115,28 @@ impl Store {
             .collect()
     }
 
-    /// The newest evidence of the fleet, oldest first.
+    /// The newest evidence since a tick, at most `limit` rows, in the order in which it was judged.
+    /// Rows that this build cannot read are left out.
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn evidence_newest(&self, limit: i64) -> Result<Vec<EvidenceRow>, StoreError> {
-        let sql = "SELECT tick_id, job_id, doc::text AS doc FROM evidence
-                   ORDER BY tick_id DESC, job_id, rank, generation LIMIT $1";
-        let rows = sqlx::query(sql).bind(limit).fetch_all(&self.shared).await?;
-        rows.iter().rev().map(evidence_of).collect()
+    pub async fn evidence_readable_since(
+        &self,
+        from: TickId,
+        limit: i64,
+    ) -> Result<Vec<EvidenceRow>, StoreError> {
+        let sql = "SELECT doc::text FROM evidence WHERE tick_id >= $1
+                   ORDER BY tick_id DESC, job_id DESC, generation DESC, rank DESC LIMIT $2";
+        let mut found = sqlx::query(sql)
+            .bind(from.0)
+            .bind(limit)
+            .fetch(&self.shared);
+        let mut rows = Vec::new();
+        while let Some(row) = found.try_next().await? {
+            rows.extend(serde_json::from_str(row.try_get(0)?).ok());
+        }
+        rows.reverse();
+        Ok(rows)
     }
 
     /// Evidence of the ticks from `from` up to but not including `to`, oldest first.

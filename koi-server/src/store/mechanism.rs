@@ -1,6 +1,6 @@
 //! Mechanisms beside the catalog's seeds, and what was decided about each.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use sqlx::{PgConnection, Row};
 
@@ -47,26 +47,29 @@ pub(super) async fn mechanism_count_add(
     rows: &[&EvidenceRow],
 ) -> Result<(), StoreError> {
     let mut fresh: BTreeMap<&str, Fresh> = BTreeMap::new();
-    let (mut ids, mut subjects) = (Vec::new(), Vec::new());
-    for row in rows {
-        let deployment = format!("deployment {} {}", row.job.0, row.generation.0);
-        let environment = format!("environment {}", row.environment);
+    // Rows of one tick share environments and deployments: each pair is looked up once.
+    let mut pairs: BTreeSet<(&str, &str)> = BTreeSet::new();
+    let named: Vec<(String, String)> = rows
+        .iter()
+        .map(|row| {
+            let deployment = format!("deployment {} {}", row.job.0, row.generation.0);
+            (deployment, format!("environment {}", row.environment))
+        })
+        .collect();
+    for (row, (deployment, environment)) in rows.iter().zip(&named) {
         for verdict in row.mechanisms.iter().filter(|m| m.quadrant.is_some()) {
             let counted = fresh.entry(&verdict.id).or_default();
             counted.n_decided += 1;
             let tick = row.tick.0;
             counted.first_tick = Some(counted.first_tick.map_or(tick, |t| t.min(tick)));
             counted.last_tick = counted.last_tick.max(Some(tick));
-            for subject in [&deployment, &environment] {
-                ids.push(verdict.id.as_str());
-                subjects.push(subject.clone());
-            }
+            pairs.extend([deployment, environment].map(|s| (verdict.id.as_str(), s.as_str())));
         }
     }
     if fresh.is_empty() {
         return Ok(());
     }
-    for (id, subject) in seen_add(db, &ids, &subjects).await? {
+    for (id, subject) in seen_add(db, &pairs).await? {
         if let Some(counted) = fresh.get_mut(id.as_str()) {
             let is_deployment = subject.starts_with("deployment ");
             counted.n_deployments += i64::from(is_deployment);
@@ -79,9 +82,9 @@ pub(super) async fn mechanism_count_add(
 /// Remembers pairs and returns those that are new.
 async fn seen_add(
     db: &mut PgConnection,
-    ids: &[&str],
-    subjects: &[String],
+    pairs: &BTreeSet<(&str, &str)>,
 ) -> Result<Vec<(String, String)>, StoreError> {
+    let (ids, subjects): (Vec<&str>, Vec<&str>) = pairs.iter().copied().unzip();
     let sql = "INSERT INTO mechanism_seen (mechanism_id, subject)
                SELECT * FROM unnest($1::text[], $2::text[]) ON CONFLICT DO NOTHING
                RETURNING mechanism_id, subject";

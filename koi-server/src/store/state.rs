@@ -8,7 +8,7 @@ use sqlx::{PgConnection, Row};
 use koi_core::store::{BeliefMove, ServerState};
 
 use super::head::head_read;
-use super::{Store, StoreError, contrast, document, price, tick};
+use super::{Store, StoreError, calibration, contrast, document, price, tick};
 use koi_core::slow_loop::SlowState;
 
 /// A row that this build cannot read; the rest of the state stands without it.
@@ -77,6 +77,8 @@ impl Store {
         state.replicas = by(replicas, |r: &koi_core::store::ReplicaRecord| r.id.clone());
         state.beliefs = beliefs(&mut db, &mut quarantined).await?;
         state.contrasts = contrast::contrasts_load(&mut db, &mut quarantined).await?;
+        let set = calibration::calibration_load(&mut db, &mut quarantined).await?;
+        state.calibration = std::sync::Arc::new(set);
         let sql = "SELECT mechanism_id, doc::text FROM mechanism";
         let mechanisms = documents(&mut db, ("mechanism", sql), &mut quarantined).await?;
         state.mechanisms = by(mechanisms, |m: &koi_core::lifecycle::MechanismRecord| {

@@ -29,6 +29,7 @@ use crate::core_loop::{Core, utc_now};
 use crate::observability::Metric;
 use crate::store::Store;
 use crate::tick::points::PointsBoard;
+use crate::tick::recent::RecentEvidence;
 
 /// What a tick works with.
 #[derive(Clone)]
@@ -43,6 +44,8 @@ pub struct TickParts {
     pub world: World,
     /// Performance that others measured.
     pub points: Arc<PointsBoard>,
+    /// The newest evidence.
+    pub recent: Arc<tokio::sync::Mutex<RecentEvidence>>,
 }
 
 /// The closed world a tick is decided in; the same for every tick of a process.

@@ -70,6 +70,7 @@ impl Chain {
                 sequence_tokens: demand.prompt + demand.answer,
                 block_size_tokens: f64::from(self.shape.block_size),
                 total_blocks: self.blocks as f64,
+                cache: None,
             }),
         );
         v.set(Mediator::RunningRequests, Some(s.live));

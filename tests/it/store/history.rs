@@ -252,7 +252,7 @@ async fn the_evidence_of_the_fleet_is_read_by_tick_and_counted_as_it_comes() {
         .unwrap();
     let between = store.evidence_between(TickId(1), TickId(3)).await.unwrap();
     assert_eq!(between, rows.iter().take(3).cloned().collect::<Vec<_>>());
-    let newest = store.evidence_newest(2).await.unwrap();
+    let newest = store.evidence_readable_since(TickId(0), 2).await.unwrap();
     assert_eq!(newest, rows.iter().skip(2).cloned().collect::<Vec<_>>());
     let tracks = store.mechanism_tracks().await.unwrap();
     let decided: Vec<_> = tracks

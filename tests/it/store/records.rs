@@ -179,6 +179,7 @@ pub(crate) fn ladder(generation: u32, usd_per_hour: f64) -> CommittedLadder {
                 weights,
                 sigma: -0.12,
             },
+            gain: Some(0.1 + 0.2),
             usd_per_hour: Some(usd_per_hour),
         },
         committed_at: UtcMicros(5),
@@ -333,6 +334,7 @@ pub(crate) fn evidence(tick: i64, job: JobId, rank: u32, points: u32) -> Evidenc
         deployment: None,
         contrasts: Vec::new(),
         stood: None,
+        basis: None,
     }
 }
 

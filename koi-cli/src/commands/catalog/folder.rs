@@ -38,8 +38,13 @@ impl Folder {
             });
         };
         if !dir.is_dir() {
-            let message = format!("{} is not a folder", dir.display());
-            return Err(Failure::new(ExitCode::NotFound, message).into());
+            let (code, what) = if dir.exists() {
+                (ExitCode::Invalid, "is not a folder")
+            } else {
+                (ExitCode::NotFound, "no such folder")
+            };
+            let message = format!("{}: {what}", dir.display());
+            return Err(Failure::new(code, message).into());
         }
         let inner = dir.join("catalog");
         let (catalog, prices) = if inner.is_dir() {
@@ -84,7 +89,7 @@ fn read_all(dir: &Path) -> anyhow::Result<Vec<(String, String)>> {
 }
 
 fn entries(dir: &Path) -> anyhow::Result<Vec<(String, std::path::PathBuf)>> {
-    let listing = std::fs::read_dir(dir).with_context(|| format!("list {}", dir.display()))?;
+    let listing = std::fs::read_dir(dir).map_err(|e| Failure::unreadable(dir, &e))?;
     let mut found = Vec::new();
     for entry in listing.take(4 * MAX_FILES) {
         let entry = entry.with_context(|| format!("list {}", dir.display()))?;

@@ -40,7 +40,7 @@ impl ModelBook {
         if let Some(path) = list {
             let refuse =
                 |why: String| Failure::new(ExitCode::Invalid, format!("{}: {why}", path.display()));
-            let text = std::fs::read_to_string(path).map_err(|e| refuse(e.to_string()))?;
+            let text = std::fs::read_to_string(path).map_err(|e| Failure::unreadable(path, &e))?;
             let file: ModelsFile = toml::from_str(&text).map_err(|e| refuse(e.to_string()))?;
             let folder = path.parent().unwrap_or(Path::new(""));
             for model in file.model {

@@ -96,7 +96,7 @@ pub(super) fn points(models: &mut ModelBook, file: Option<&Path>) -> anyhow::Res
     let limit = MAX_IMPORT_BYTES as u64 + 1;
     std::fs::File::open(path)
         .and_then(|f| f.take(limit).read_to_string(&mut text))
-        .map_err(|e| refuse(e.to_string()))?;
+        .map_err(|e| Failure::unreadable(path, &e))?;
     let perf = read(models, &text).map_err(|found| Failure::invalid(&name, found))?;
     if perf.points.is_empty() {
         let why = "no row is a point that the surrogate could have predicted".to_owned();

@@ -7,14 +7,18 @@ mod read;
 use std::collections::BTreeSet;
 
 use super::{
-    Date, Dated, MAX_FILE_BYTES, MAX_PRICES, MAX_USD_PER_HOUR, Price, PriceBook, PriceKey,
-    PriceOrigin, unprintable,
+    Date, Dated, MAX_FILE_BYTES, MAX_PRICES, MAX_USD_PER_HOUR, MIN_USD_PER_HOUR, Price, PriceBook,
+    PriceKey, PriceOrigin, unprintable,
 };
 use crate::environment::Market;
+use crate::printable::check_shown;
 use crate::violation::{FieldViolation, Violations};
 
 /// Most discounts of one overlay.
 const MAX_DISCOUNTS: usize = 1000;
+/// Factors that a discount may have.
+const MIN_FACTOR: f64 = 0.01;
+const MAX_FACTOR: f64 = 10.0;
 
 /// One price that replaces the list's.
 #[derive(Debug, Clone, PartialEq)]
@@ -86,8 +90,8 @@ impl PriceOverlay {
     ///
     /// # Errors
     /// The parser's message, or every key that is wrong and every row that is out of bounds: factors
-    /// outside (0, 10], too many rows, names that are not printable, a machine priced twice, prices
-    /// outside (0, [`MAX_USD_PER_HOUR`]]. Here, unlike in a list, a bad price is refused: it is the
+    /// outside [0.01, 10], too many rows, names that are not printable, a machine priced twice, prices
+    /// outside [[`MIN_USD_PER_HOUR`], [`MAX_USD_PER_HOUR`]]. Here, unlike in a list, a bad price is refused: it is the
     /// operator's own.
     pub fn parse(text: &str) -> Result<Self, Vec<FieldViolation>> {
         let mut problems = Violations::default();
@@ -126,6 +130,8 @@ fn check_source(source: &str, problems: &mut Violations) {
             "source",
             "says in 1 to 400 bytes where the prices come from",
         );
+    } else if let Err(why) = check_shown(source) {
+        problems.add("source", why);
     }
 }
 
@@ -134,8 +140,11 @@ fn check_discounts<'a>(
     problems: &mut Violations,
 ) {
     for (i, discount) in rows {
-        if !(discount.factor > 0.0 && discount.factor <= 10.0) {
-            problems.add(format!("discount[{i}].factor"), "must be in (0, 10]");
+        if !(MIN_FACTOR..=MAX_FACTOR).contains(&discount.factor) {
+            let message = format!(
+                "must be {MIN_FACTOR} to {MAX_FACTOR}, what the list's price is multiplied by"
+            );
+            problems.add(format!("discount[{i}].factor"), message);
         }
     }
 }
@@ -151,8 +160,10 @@ fn check_prices<'a>(
             problems.add(format!("price[{i}]"), bad);
         }
         let usd = price.usd_per_hour;
-        if !(usd > 0.0 && usd <= MAX_USD_PER_HOUR) {
-            let message = format!("must be positive and at most {MAX_USD_PER_HOUR} USD/h");
+        if !(MIN_USD_PER_HOUR..=MAX_USD_PER_HOUR).contains(&usd) {
+            let message = format!(
+                "must be {MIN_USD_PER_HOUR} to {MAX_USD_PER_HOUR} USD/h; where there is no price, leave the row out"
+            );
             problems.add(format!("price[{i}].usd_per_hour"), message);
         }
         if !seen.insert(key) {

@@ -1,6 +1,7 @@
 //! Tests of one tick of S3.
 
 use super::*;
+use crate::causal::replay;
 use crate::causal::testing::model;
 use crate::experience::PastOutcome;
 use crate::slow_loop::PlannedProbe;
@@ -28,6 +29,7 @@ struct Parts<'a> {
     experience: Experience,
     tracks: BTreeMap<String, MechanismTrack>,
     calibration: Calibration,
+    history: Vec<SlowTick>,
 }
 
 impl Parts<'_> {
@@ -40,14 +42,18 @@ impl Parts<'_> {
             experience: Experience::default(),
             tracks: BTreeMap::new(),
             calibration: Calibration::default(),
+            history: Vec::new(),
         }
     }
 
     fn run(&self) -> SlowUpdate {
+        self.run_at(TickId(9))
+    }
+
+    fn run_at(&self, tick: TickId) -> SlowUpdate {
         let input = SlowUpdateInput {
-            tick: TickId(9),
+            tick,
             rows: self.rows,
-            earlier_rows: &[],
             tracks: &self.tracks,
             calibration: &self.calibration,
             beliefs: &self.beliefs,
@@ -55,7 +61,7 @@ impl Parts<'_> {
             active_jobs: &[job(0), job(1), job(2)],
             last_plan: self.last_plan,
             experience: &self.experience,
-            history: &[],
+            history: &self.history,
         };
         let table = UpdateTable::embedded().unwrap();
         slow_update(&input, &model(), &table, &Params::default())
@@ -143,7 +149,14 @@ fn mechanisms_known_to_be_bad_leave_the_q1_rate() {
         };
         BTreeMap::from([("M_kv_pressure".to_owned(), track)])
     };
-    let rate = |n: u32| regret::q1_rate(&rows, &beliefs, &counted(n), &params);
+    let rate = |n: u32| {
+        regret::q1_rate(
+            &regret::tally(&rows, &params),
+            &beliefs,
+            &counted(n),
+            &params,
+        )
+    };
     assert_eq!((rate(29), rate(30)), (Some(0.0), None));
 }
 
@@ -258,4 +271,64 @@ fn a_mechanism_that_failed_often_enough_is_archived_once() {
     assert_eq!(parts.run().archived, ["M_kv_pressure"]);
     parts.tracks.get_mut("M_kv_pressure").unwrap().n_decided = 29;
     assert!(parts.run().archived.is_empty());
+}
+
+/// The S3 of ticks 7 and 8 failed: tick 9 applies their rows with its own, and the log reads as if
+/// each had applied its own.
+#[test]
+fn rows_of_failed_ticks_are_applied_once_and_as_they_would_have_been() {
+    let at = |tick: i64, quadrant| EvidenceRow {
+        tick: TickId(tick),
+        ..decided(quadrant)
+    };
+    let rows = [
+        at(7, Quadrant::Q1),
+        at(8, Quadrant::Q4),
+        at(9, Quadrant::Q1),
+    ];
+    let key = BeliefKey::Mechanism("M_kv_pressure".to_owned());
+    let near_bound = Belief::of_counts(360, 40);
+    let start = |rows| {
+        let mut parts = Parts::of(rows);
+        parts.beliefs.insert(key.clone(), near_bound);
+        parts.state.tick_count = 6;
+        parts.state.applied_through = Some(TickId(6));
+        parts
+    };
+    let got = start(&rows).run();
+    let (mut beliefs, mut events) = (start(&[]).beliefs, Vec::new());
+    for row in &rows {
+        let mut parts = start(std::slice::from_ref(row));
+        parts.beliefs = beliefs;
+        parts.state.applied_through = Some(TickId(row.tick.0 - 1));
+        let one = parts.run_at(row.tick);
+        assert_eq!(one.state.applied_through, Some(row.tick));
+        events.extend(one.events);
+        beliefs = one.beliefs;
+    }
+    assert_eq!(got.events, events);
+    assert_eq!(got.events.len(), 6, "three rows, and each tick forgets");
+    assert_eq!(got.beliefs, beliefs);
+    assert_eq!(got.state.applied_through, Some(TickId(9)));
+    assert_eq!(got.record.signals.n_rows, 3);
+}
+
+/// The window of the Q1 rate is what its ticks kept: no row of theirs is read again.
+#[test]
+fn the_q1_rate_spans_the_ticks_before_and_forgets_the_oldest() {
+    let kept = |tick: i64, quadrant| {
+        let mut before = Parts::of(&[]).run().record;
+        before.tick = TickId(tick);
+        before.signals.verdicts = regret::tally(&[decided(quadrant)], &Params::default());
+        before
+    };
+    let rows = [decided(Quadrant::Q1)];
+    let mut parts = Parts::of(&rows);
+    parts.history = vec![kept(12, Quadrant::Q4), kept(39, Quadrant::Q4)];
+    let rate = |parts: &Parts<'_>, tick| parts.run_at(TickId(tick)).record.signals.q1_rate;
+    assert_eq!(rate(&parts, 40), Some(0.5), "tick 12 is out of the window");
+    assert_eq!(rate(&parts, 32), Some(1.0 / 3.0));
+    let stored = serde_json::to_string(&parts.history).unwrap();
+    parts.history = serde_json::from_str(&stored).unwrap();
+    assert_eq!(rate(&parts, 40), Some(0.5));
 }

@@ -22,6 +22,10 @@ impl Evaluation<'_> {
         let live = running.or(scaled).or(by_memory);
         if let Some(live) = live.filter(|l| *l > 0.0 && l.is_finite()) {
             self.point = self.machine.at_live(&self.traffic, live);
+            // Requests come as they came, whatever the batch: a larger one drains no queue.
+            if let queueing::Load::Open { rate_rps, .. } = self.load {
+                self.arrivals_rps = Some(rate_rps);
+            }
             if self.load == queueing::Load::Saturated {
                 self.load = queueing::Load::Closed { concurrency: live };
             }
@@ -48,9 +52,10 @@ impl Evaluation<'_> {
         by_share.or(by_use).or(by_headroom).filter(|t| *t > 0.0)
     }
 
-    /// The live requests that hold so many cache tokens: the inverse of `Traffic::live_tokens`.
+    /// The live requests that hold so many cache tokens: the inverse of [`mediators::held_tokens`].
     fn live_of_tokens(&self, tokens: f64) -> f64 {
         let traffic = &self.traffic;
+        let tokens = tokens / self.memory.cache.held_share(traffic.unique_tokens);
         let one = traffic.unique_tokens + traffic.shared_tokens;
         if tokens >= one {
             (tokens - traffic.shared_tokens) / traffic.unique_tokens
@@ -182,7 +187,7 @@ impl Evaluation<'_> {
             &self.traffic,
             &self.memory,
             &self.point,
-            wait,
+            (wait, self.arrivals_rps()),
         )
     }
 }

@@ -1,6 +1,6 @@
 //! Asking the analytic member about a row, and reading its answer in the table's columns.
 
-use super::{LoadKind, Question};
+use super::{LoadKind, Question, first_wave};
 use crate::catalog::GpuType;
 use crate::surrogate::situation::{self, Situation};
 use crate::surrogate::{Answer, Demand, Deployment, EngineProfile, Evaluation, MemoryBreakdown};
@@ -58,6 +58,8 @@ impl Question {
         let backlog = self
             .backlog_per_replica
             .map(|n| backlog_ttft_ms(&evaluation, n));
+        let wave = first_wave::ttft_p99_ms(self, &evaluation);
+        let steady = latency.ttft.map(|s| s.p99_ms());
         RowAnswer::Prediction(RowPrediction {
             tpot_mean_ms: prediction.tpot_mean_ms,
             ttft_mean_ms: backlog.or(prediction.ttft_mean_ms),
@@ -65,7 +67,7 @@ impl Question {
             // Of requests that come at once, the last waits for all others: twice the mean.
             ttft_p99_ms: backlog
                 .map(|mean| 2.0 * mean)
-                .or_else(|| latency.ttft.map(|s| s.p99_ms())),
+                .or_else(|| steady.map(|ms| wave.map_or(ms, |wave| wave.max(ms)))),
             out_tok_s_system: prediction.outcomes.get(Outcome::ThroughputTokensPerSec),
             situation: situation::of(&evaluation),
         })

@@ -37,6 +37,8 @@ pub struct Question {
     pub load_per_replica: Option<f64>,
     /// Requests of a run that starts with all of them, per replica.
     pub backlog_per_replica: Option<f64>,
+    /// Requests of the whole run, per replica, where the row states them.
+    pub requests_per_replica: Option<f64>,
 }
 
 impl Question {
@@ -102,6 +104,7 @@ impl Question {
             load_kind,
             load_per_replica,
             backlog_per_replica: backlog.map(|n| n / replicas),
+            requests_per_replica: row.n_requests.map(|n| f64::from(n) / replicas),
         })
     }
 

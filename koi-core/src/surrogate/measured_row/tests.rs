@@ -108,3 +108,33 @@ fn a_backlog_waits_for_slots_and_a_closed_loop_does_not() {
     let queued = predicted(&at_once).ttft_mean_ms.unwrap();
     assert!(queued > 10.0 * closed, "{queued} {closed}");
 }
+
+#[test]
+fn the_first_wave_decides_the_worst_hundredth_of_a_short_run() {
+    let run = |requests: u32| {
+        predicted(&MeasuredRow {
+            num_gpus: Some(4),
+            n_requests: Some(requests),
+            ..row()
+        })
+    };
+    // Of 640 requests 64 start at once; of 64,000 a thousandth, which no percentile shows.
+    let (short, long) = (run(640), run(64_000));
+    assert_eq!(short.ttft_mean_ms, long.ttft_mean_ms);
+    assert_eq!(short.tpot_mean_ms, long.tpot_mean_ms);
+    assert!(short.ttft_p99_ms > long.ttft_p99_ms, "{short:?} {long:?}");
+    assert_eq!(short.tpot_p99_ms, long.tpot_p99_ms);
+    // Where nothing is stated, ten requests for each client.
+    let unstated = predicted(&MeasuredRow {
+        num_gpus: Some(4),
+        ..row()
+    });
+    assert_eq!(unstated, short);
+    // The prompts of 63 others take longer than the one own prompt that a lone client waits for.
+    let alone = predicted(&MeasuredRow {
+        load: Some(1.0),
+        num_gpus: Some(4),
+        ..row()
+    });
+    assert!(short.ttft_p99_ms.unwrap() > 20.0 * alone.ttft_p99_ms.unwrap());
+}

@@ -1,6 +1,7 @@
 //! Memory mediators: what load uses, not what the engine preallocated (trap 12). Spec §3.
 
 use super::ObserveFacts;
+use crate::model::CacheShape;
 use crate::telemetry::pool::PooledWindow;
 use crate::telemetry::series::GaugeSeries;
 use crate::variables::{Mediator, MediatorValues};
@@ -30,11 +31,14 @@ pub struct KvDemand {
     pub block_size_tokens: f64,
     /// Blocks of the pool.
     pub total_blocks: f64,
+    /// What a sequence takes by its length; where it is not known every layer keeps every token.
+    pub cache: Option<CacheShape>,
 }
 
 /// Block demand of all running and waiting requests over the pool; both sides use this function.
 ///
-/// # Formula   requests · ⌈sequence / block⌉ / blocks
+/// # Formula   requests · ⌈sequence / block⌉ · held / blocks, held = the share of its blocks that a
+/// sequence still holds: bytes(n) / (n · bytes of a new token), below 1 where layers have windows
 /// # Units     a ratio; above 1 the pool cannot hold everybody
 /// # Errors    `None` when a size is not positive
 /// # Source    spec §3, kv_pressure_score
@@ -43,8 +47,10 @@ pub fn kv_pressure_score(demand: KvDemand) -> Option<f64> {
     let positive =
         demand.block_size_tokens > 0.0 && demand.total_blocks > 0.0 && demand.sequence_tokens > 0.0;
     let blocks = (demand.sequence_tokens / demand.block_size_tokens).ceil();
+    let tokens = blocks * demand.block_size_tokens;
+    let held = demand.cache.map_or(1.0, |cache| cache.held_share(tokens));
     positive
-        .then(|| demand.requests * blocks / demand.total_blocks)
+        .then(|| demand.requests * blocks * held / demand.total_blocks)
         .filter(|p| p.is_finite() && *p >= 0.0)
 }
 
@@ -96,5 +102,6 @@ fn kv_pressure(
             + v.get(Mediator::OutputLengthObserved)?,
         block_size_tokens: f64::from(window.block_size_tokens.or(facts.block_size_tokens)?),
         total_blocks: blocks?,
+        cache: facts.cache,
     })
 }

@@ -108,3 +108,38 @@ fn a_job_that_is_over_leaves_nothing() {
     observatory.retain_live(&world.snapshot.state, end);
     assert_eq!(observatory.keys().count(), 0);
 }
+
+/// Telemetry of the minutes before a restart is read back; what has been judged of it is not judged
+/// again, and what has not been is.
+#[test]
+fn nothing_is_judged_a_second_time_after_a_restart() {
+    let (world, job, windows, edges) = running();
+    let (state, catalog) = (&world.snapshot.state, Catalog::embedded());
+    let (early, late) = windows.split_at(6);
+    let mut before = Observatory::default();
+    before.add(state, catalog, &edges, early.to_vec());
+    let key = before.keys().next().unwrap();
+    let judged = before.take_points(key).unwrap();
+    let until = judged.iter().map(|p| p.end).max().unwrap();
+    let mut row = crate::validation::evidence::testing::row(3, Vec::new());
+    (row.job, row.rank, row.generation) = (job, key.rank, key.generation);
+    row.basis = Some(crate::validation::Basis {
+        engine: "vllm 0.10".to_owned(),
+        until,
+    });
+    let mut after = Observatory::resume(&Calibration::default(), &[row]);
+    after.add(state, catalog, &edges, windows.clone());
+    let fresh = after.take_points(key).unwrap();
+    let mut steady = Observatory::default();
+    steady.add(state, catalog, &edges, early.to_vec());
+    steady.take_points(key).unwrap();
+    steady.add(state, catalog, &edges, late.to_vec());
+    assert_eq!(fresh, steady.take_points(key).unwrap());
+    assert!(fresh.iter().all(|p| p.start >= until));
+    let interval = Interval::before(windows.last().unwrap().end, 600);
+    assert_eq!(
+        after.tally(job, interval).judged,
+        12,
+        "people see all of it"
+    );
+}

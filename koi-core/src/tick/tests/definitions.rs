@@ -12,15 +12,17 @@ use crate::model::ModelFacts;
 use crate::planner::test_world::{LLAMA_70B, World, chat};
 use crate::surrogate::constants::Constants;
 use crate::surrogate::{
-    Answer, Demand, Deployment, EngineGeneration, Prediction, Spread, TPOT_EDGES_SECONDS,
-    TTFT_EDGES_SECONDS, predict,
+    Answer, Demand, Deployment, EngineGeneration, EngineProfile, Prediction, Spread,
+    TPOT_EDGES_SECONDS, TTFT_EDGES_SECONDS, predict, predict_given,
 };
 use crate::telemetry::histogram::EdgesTable;
 use crate::telemetry::observe::{Observation, ObserveFacts, observe};
 use crate::telemetry::pool::merge;
 use crate::telemetry::test_engine::{Flow, TestEngine, builder, steady_windows};
 use crate::tick::observatory::{RankKey, find_rank, observe_facts};
-use crate::variables::{Mediator, Outcome};
+use crate::variables::{Mediator, MediatorValues, Outcome};
+
+mod held;
 
 const RATE_RPS: f64 = 20.0;
 const PROMPT: u64 = 200;
@@ -65,6 +67,11 @@ fn large() -> JobSpec {
 }
 
 fn both_sides(spec: JobSpec, gpus: u32) -> BothSides {
+    sides_with(spec, gpus, |_| MediatorValues::absent())
+}
+
+/// Both sides with some mediators held at what is said of the plain prediction.
+fn sides_with(spec: JobSpec, gpus: u32, held: impl Fn(&Prediction) -> MediatorValues) -> BothSides {
     let mut world = World::new();
     world.host("h", "H100", gpus, "reserved", 2.0 * f64::from(gpus));
     let id = world.job(1, spec);
@@ -95,8 +102,13 @@ fn both_sides(spec: JobSpec, gpus: u32) -> BothSides {
         rate_rps_per_replica: job.spec.workload.arrival_rate_rps,
         batch_concurrency: None,
     };
-    let Answer::Prediction(predicted) = predict(&deployment, &demand) else {
+    let Answer::Prediction(plain) = predict(&deployment, &demand) else {
         panic!("the planner chose what fits");
+    };
+    let profile = EngineProfile::embedded(EngineGeneration::default());
+    let given = predict_given(&deployment, &demand, profile, &held(&plain));
+    let Answer::Prediction(predicted) = given else {
+        panic!("what runs is held");
     };
     let rate = job.spec.workload.arrival_rate_rps;
     let mut engine = engine_in(&predicted, shape.gpus(), rate);

@@ -63,14 +63,34 @@ pub fn fold_tick(
     tick: TickId,
     rows: &[EvidenceRow],
 ) -> (ContrastBook, ContrastUpdate) {
-    let mut after = book.clone();
-    for row in rows {
-        after.observe(row);
+    fold_ticks(book, (tick, tick), rows)
+}
+
+/// The same over several ticks, both ends included, as if each had been folded on its own: what is to
+/// be written where the S3 of some failed. Rows are in the order of ticks.
+#[must_use]
+pub fn fold_ticks(
+    book: &ContrastBook,
+    (from, through): (TickId, TickId),
+    rows: &[EvidenceRow],
+) -> (ContrastBook, ContrastUpdate) {
+    let (mut after, mut forgotten) = (book.clone(), Vec::new());
+    for tick in from.0..=through.0 {
+        let of_tick = if from == through {
+            rows
+        } else {
+            let first = rows.partition_point(|r| r.tick.0 < tick);
+            let last = rows.partition_point(|r| r.tick.0 <= tick);
+            rows.get(first..last).unwrap_or_default()
+        };
+        for row in of_tick {
+            after.observe(row);
+        }
+        for row in of_tick {
+            after.apply(row);
+        }
+        forgotten.extend(after.forget(TickId(tick)));
     }
-    for row in rows {
-        after.apply(row);
-    }
-    let forgotten = after.forget(tick);
     let update = between(book, &after, forgotten);
     (after, update)
 }

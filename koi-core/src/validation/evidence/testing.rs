@@ -51,5 +51,6 @@ pub(crate) fn row(tick: i64, mechanisms: Vec<MechanismVerdict>) -> EvidenceRow {
         deployment: None,
         contrasts: Vec::new(),
         stood: None,
+        basis: None,
     }
 }

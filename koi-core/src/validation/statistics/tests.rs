@@ -6,7 +6,8 @@ use crate::environment::Environment;
 use crate::ids::{Generation, JobId};
 use crate::model::ModelClass;
 use crate::rng::Rng;
-use crate::validation::validate_rank;
+use crate::time::UtcMicros;
+use crate::validation::{Basis, validate_rank};
 use crate::variables::{Mediator, MediatorValues, Outcome, OutcomeValues};
 
 type Point = (MediatorValues, OutcomeValues);
@@ -20,6 +21,17 @@ fn point(queue: f64, ttft: f64) -> Point {
 
 /// One tick of one rank in each of four environments; the last one serves slower by this factor.
 fn tick(statistics: &mut Statistics, tick: i64, slower: f64, rng: &mut Rng) {
+    tick_rows(statistics, tick, slower, rng);
+}
+
+/// The same, with the rows that a store keeps.
+fn tick_rows(
+    statistics: &mut Statistics,
+    tick: i64,
+    slower: f64,
+    rng: &mut Rng,
+) -> Vec<EvidenceRow> {
+    let mut rows = Vec::new();
     let params = Params::default();
     let model = model();
     for place in 0..4 {
@@ -51,8 +63,14 @@ fn tick(statistics: &mut Statistics, tick: i64, slower: f64, rng: &mut Rng) {
         statistics
             .residuals
             .observe(&input, &row, "vllm 0.10", &params);
+        let basis = Some(Basis {
+            engine: "vllm 0.10".to_owned(),
+            until: UtcMicros(tick),
+        });
+        rows.push(EvidenceRow { basis, ..row });
     }
     statistics.step(TickId(tick), &params, 1);
+    rows
 }
 
 fn after(ticks: i64, slower: f64) -> Statistics {
@@ -138,4 +156,42 @@ fn rows_that_could_not_be_judged_leave_no_trace() {
         .observe(&input, &row, "vllm 0.10", &params);
     assert_eq!(statistics.residuals.blocks.iter().count(), 0);
     assert!(statistics.residuals_by_variable(&params).is_empty());
+}
+
+/// A process that ended and one that did not calibrate and judge alike, from what the store keeps.
+#[test]
+fn a_restart_forgets_no_threshold_and_no_block_mean() {
+    let params = Params::default();
+    let mut steady = Statistics::default();
+    let (mut rng, mut rows) = (Rng::from_seed(5), Vec::new());
+    for t in 1..=60 {
+        rows.extend(tick_rows(&mut steady, t, 1.3, &mut rng));
+    }
+    let stored = serde_json::to_string(&rows).unwrap();
+    let rows: Vec<EvidenceRow> = serde_json::from_str(&stored).unwrap();
+    let set = serde_json::to_string(&steady.calibration).unwrap();
+    let mut resumed = Statistics {
+        calibration: serde_json::from_str(&set).unwrap(),
+        ..Statistics::default()
+    };
+    assert_eq!(resumed.calibration, steady.calibration);
+    assert!(steady.calibration.rows().any(|r| !r.thresholds.is_empty()));
+    for row in &rows {
+        resumed.recall(row);
+    }
+    for t in 61..=70 {
+        let mut other = rng.clone();
+        tick_rows(&mut steady, t, 1.3, &mut rng);
+        tick_rows(&mut resumed, t, 1.3, &mut other);
+        let verdicts = |s: &Statistics| s.residuals_by_edge(&model(), &params);
+        assert!(!verdicts(&steady).is_empty());
+        assert_eq!(verdicts(&resumed), verdicts(&steady), "tick {t}");
+        // Thresholds stay until enough residuals have come again.
+        let kept = |s: &Statistics| {
+            let rows = s.calibration.rows();
+            rows.map(|r| (r.variable, r.thresholds.clone()))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(kept(&resumed), kept(&steady), "tick {t}");
+    }
 }

@@ -13,27 +13,27 @@ use koi_core::params::LearningContrast;
 use koi_core::plan_check::check;
 use koi_core::planner::plan;
 use koi_core::server::{Command, Learned, PlanToCommit, Reply};
+use koi_core::slow_loop::backlog::Backlog;
 use koi_core::slow_loop::update::{ActiveJob, CommittedPlan, SlowUpdateInput, slow_update};
 use koi_core::store::{JobRecord, PlanRecord};
 use koi_core::tick::judge::{JudgeContext, judge};
 use koi_core::tick::{Phase, PhaseEvent};
-use koi_core::validation::contrast::{edge_powers, fold_tick};
+use koi_core::validation::EvidenceRow;
+use koi_core::validation::contrast::{edge_powers, fold_ticks};
+use koi_core::validation::meta::CalibrationRecord;
 
 use super::{Failed, Run, lock};
-
-/// Evidence rows that risk and z* are built from.
-const MAX_EXPERIENCE_ROWS: i64 = 2000;
 
 impl Run {
     /// S1: what was measured, and what stored evidence says.
     pub(super) async fn observe(&mut self) -> Result<PhaseEvent, Failed> {
-        let rows = self
-            .parts
-            .store
-            .evidence_newest(MAX_EXPERIENCE_ROWS)
-            .await
-            .map_err(|e| Failed(e.to_string()))?;
-        self.snapshot.experience = Experience::from_rows(&rows, &self.snapshot.state);
+        {
+            let recent = self.parts.recent.clone();
+            let mut recent = recent.lock().await;
+            let rows = recent.rows(&self.parts.store).await;
+            let rows = rows.map_err(|e| Failed(e.to_string()))?;
+            self.snapshot.experience = Experience::from_rows(rows, &self.snapshot.state);
+        }
         let points = self.parts.points.clone();
         self.points = points
             .current(&self.parts.store, self.parts.world.catalog)
@@ -77,8 +77,15 @@ impl Run {
             tokens_done,
             ..Learned::default()
         };
-        self.advance(Phase::Validate, Phase::SlowUpdate, learned)
-            .await
+        let written = self
+            .advance(Phase::Validate, Phase::SlowUpdate, learned)
+            .await;
+        let mut recent = self.parts.recent.lock().await;
+        match &written {
+            Ok(_) => recent.written(&self.evidence),
+            Err(_) => recent.distrust(),
+        }
+        written
     }
 
     fn tokens_done(&mut self, fresh: BTreeMap<JobId, u64>) -> BTreeMap<JobId, u64> {
@@ -98,18 +105,12 @@ impl Run {
     /// S3: beliefs and slow state, once, in one transaction.
     pub(super) async fn slow_update(&mut self) -> Result<PhaseEvent, Failed> {
         let world = self.parts.world.clone();
-        let window = i64::from(world.params.q1_window_ticks);
-        let since = TickId(self.id().0 - window);
-        let history = self
-            .parts
-            .store
-            .evidence_between(since, self.id())
-            .await
-            .map_err(|e| Failed(e.to_string()))?;
         let failed = |e: crate::store::StoreError| Failed(e.to_string());
+        let (backlog, rows) = self.unapplied().await?;
         let tracks = self.parts.store.mechanism_tracks().await.map_err(failed)?;
         let last_plan = self.parts.store.plan(None).await.map_err(failed)?;
-        let ticks = world.params.regret_window_ticks;
+        let params = &world.params;
+        let ticks = params.regret_window_ticks.max(params.q1_window_ticks);
         let slow_history = self
             .parts
             .store
@@ -120,8 +121,7 @@ impl Run {
         let active: Vec<ActiveJob> = state.jobs.values().filter_map(active_job).collect();
         let input = SlowUpdateInput {
             tick: self.id(),
-            rows: &self.evidence,
-            earlier_rows: &history,
+            rows: &rows,
             tracks: &tracks,
             calibration: &self.calibration,
             beliefs: &state.beliefs_from(&world.causal),
@@ -145,18 +145,47 @@ impl Run {
         self.archive(&update.archived);
         self.snapshot.state.slow = update.state;
         let before = &self.snapshot.state.contrasts;
-        let (after, contrasts) = fold_tick(before, self.id(), &self.evidence);
+        let (after, contrasts) = fold_ticks(before, (backlog.from, backlog.through), &rows);
         self.snapshot.state.contrasts = after;
         self.tell_powers();
         let learned = Learned {
             contrasts: (!contrasts.is_empty()).then(|| Box::new(contrasts)),
             belief_events: update.events,
+            calibration: self.calibration_set(),
             slow: Some(Box::new(update.record)),
             archived: update.archived,
             ..Learned::default()
         };
         self.advance(Phase::SlowUpdate, Phase::Plan { repair: false }, learned)
             .await
+    }
+
+    /// The evidence that no S3 has applied: this tick's, and that of ticks whose S3 failed.
+    async fn unapplied(&self) -> Result<(Backlog, Vec<EvidenceRow>), Failed> {
+        let backlog = Backlog::of(&self.snapshot.state.slow, self.id());
+        let earlier = if backlog.from < self.id() {
+            let to = self.id().min(TickId(backlog.through.0 + 1));
+            let stored = self.parts.store.evidence_between(backlog.from, to);
+            stored.await.map_err(|e| Failed(e.to_string()))?
+        } else {
+            Vec::new()
+        };
+        if !earlier.is_empty() {
+            let n_rows = earlier.len();
+            tracing::warn!(n_rows, "evidence of earlier ticks is applied now");
+        }
+        Ok((backlog, backlog.rows(earlier, &self.evidence)))
+    }
+
+    /// How the detector is set, where that is not what is stored.
+    fn calibration_set(&self) -> Option<Box<CalibrationRecord>> {
+        let is_news = self.calibration != *self.snapshot.state.calibration;
+        is_news.then(|| {
+            Box::new(CalibrationRecord {
+                tick: self.id(),
+                calibration: self.calibration.clone(),
+            })
+        })
     }
 
     /// What contrasts know of every edge goes into the plan; nothing while none are made.

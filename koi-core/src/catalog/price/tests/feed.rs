@@ -71,6 +71,35 @@ fn every_problem_of_an_update_is_said_at_once() {
 }
 
 #[test]
+fn a_price_of_nothing_and_a_name_that_does_not_show_are_refused_with_the_fix() {
+    let rows = vec![
+        row("g5.xlarge", 0.0),
+        row("g6.xlarge", 1e-300),
+        row("g5.2xlarge", 0.000_999),
+        row("g5.4\u{202e}xlarge", 1.0),
+        row("g5.8\u{200b}xlarge", 1.0),
+        row("g5.16xlarge", MIN_USD_PER_HOUR),
+    ];
+    let mut overlay = feed("2026-11-30", rows);
+    overlay.source = "a \u{202e}feed".to_owned();
+    let problems = update(overlay).unwrap_err();
+    assert_eq!(
+        fields(&problems),
+        [
+            "source",
+            "price[0].usd_per_hour",
+            "price[1].usd_per_hour",
+            "price[2].usd_per_hour",
+            "price[3]",
+            "price[4]",
+        ]
+    );
+    assert!(problems[0].message.contains("U+202E"), "{problems:?}");
+    assert!(problems[1].message.contains("0.001"), "{problems:?}");
+    assert!(problems[1].message.contains("leave the row out"));
+}
+
+#[test]
 fn floods_and_nothing_are_refused_with_one_sentence() {
     let many = vec![row("g5.xlarge", f64::NAN); 100_000];
     let problems = update(feed("2026-11-30", many)).unwrap_err();

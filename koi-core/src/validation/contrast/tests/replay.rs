@@ -62,6 +62,25 @@ fn the_state_that_writes_updates_down_has_the_same_book() {
     assert_eq!(bytes(&state.contrasts), bytes(&world.book));
 }
 
+/// Rows of ticks whose S3 failed are folded later, all at once: the book is the one that would be
+/// there, and what is written down gives it.
+#[test]
+fn failed_ticks_are_made_up_for_to_the_same_bytes() {
+    let mut world = World::new(8, true);
+    world.run(24);
+    let (in_time, late) = world.rows.split_at(15);
+    let mut book = ContrastBook::default();
+    for rows in in_time {
+        book = fold_tick(&book, rows[0].tick, rows).0;
+    }
+    let late: Vec<EvidenceRow> = late.concat();
+    let span = (late[0].tick, late[late.len() - 1].tick);
+    let (after, update) = fold_ticks(&book, span, &late);
+    assert_eq!(bytes(&after), bytes(&world.book));
+    book.write(&update).unwrap();
+    assert_eq!(bytes(&book), bytes(&world.book));
+}
+
 #[test]
 fn old_deployments_leave_the_book_and_make_no_second_contrast() {
     let mut world = World::new(7, true);
