@@ -12,7 +12,7 @@ use koi_core::server::{ServerMachine, ServerSettings};
 use koi_core::store::Change;
 use koi_core::tick::observatory::Observatory;
 use koi_core::tick::{Phase, TickCause};
-use koi_core::validation::meta::{CalibrationRecord, Phase, ThresholdRow, VariableCalibration};
+use koi_core::validation::meta::{self, CalibrationRecord, ThresholdRow, VariableCalibration};
 use koi_core::validation::residual::Variable;
 use koi_core::validation::{Calibration, UpdateTable};
 use koi_core::variables::{Mediator, Outcome};
