@@ -10,13 +10,14 @@ use std::time::Duration;
 use koi_core::agent::{AgentEffect, AgentInput, AgentMachine};
 use koi_core::gpu::GpuReading;
 use koi_core::ids::ReplicaId;
-use koi_core::rollout::{DesiredReplica, DesiredSet, ObservedState};
+use koi_core::rollout::{DesiredReplica, DesiredSet, ObservedState, ReplicaMode};
 use koi_core::time::UtcMicros;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::launcher::{Launched, Launcher};
+use crate::observability::Metric;
 use crate::supervise::ReplicaProcess;
 use crate::telemetry::TelemetrySink;
 use crate::worker::{self, Worker};
@@ -135,7 +136,10 @@ impl Host {
 
     fn handle(&mut self, event: Event) {
         match event {
-            Event::Input(input) => self.step(input),
+            Event::Input(input) => {
+                self.count(&input);
+                self.step(input);
+            }
             Event::Launched(launched) => {
                 let Launched {
                     process,
@@ -144,6 +148,7 @@ impl Host {
                 } = *launched;
                 let (id, port) = (process.meta.replica_id.clone(), process.meta.port);
                 self.attend(process);
+                Metric::LaunchesTotal.count(1, Some(("outcome", "launched")));
                 self.step(AgentInput::Launched {
                     id,
                     port,
@@ -156,6 +161,24 @@ impl Host {
                     .insert(process.meta.replica_id.clone(), *process);
             }
         }
+    }
+
+    /// Counts launches that failed and engines that ended although they were to serve.
+    fn count(&self, input: &AgentInput) {
+        match input {
+            AgentInput::LaunchFailed { .. } => {
+                Metric::LaunchesTotal.count(1, Some(("outcome", "failed")));
+            }
+            AgentInput::Exited { id, .. } if self.is_to_serve(id) => {
+                Metric::EngineExitsTotal.count(1, None);
+            }
+            _ => {}
+        }
+    }
+
+    fn is_to_serve(&self, id: &ReplicaId) -> bool {
+        let want = self.parts.machine.wanted(id);
+        want.is_some_and(|want| want.mode == ReplicaMode::Serve)
     }
 
     /// Watches, probes and scrapes a process from now on.

@@ -36,6 +36,18 @@ impl Metric {
         }
     }
 
+    /// Every series at 0, so that what never happened is seen not to have happened.
+    fn publish() {
+        for outcome in ["launched", "failed"] {
+            Self::LaunchesTotal.count(0, Some(("outcome", outcome)));
+        }
+        for outcome in ["read", "failed"] {
+            Self::ScrapesTotal.count(0, Some(("outcome", outcome)));
+        }
+        Self::EngineExitsTotal.count(0, None);
+        Self::StreamEndsTotal.count(0, None);
+    }
+
     /// Adds to a counter.
     pub fn count(self, n: u64, label: Option<(&'static str, &'static str)>) {
         match label {
@@ -65,6 +77,7 @@ pub fn start(process: &'static str, otlp_endpoint: Option<&str>) -> anyhow::Resu
     let metrics = PrometheusBuilder::new()
         .set_buckets(&SECONDS_BUCKETS)?
         .install_recorder()?;
+    Metric::publish();
     let traces = otlp_endpoint
         .map(|endpoint| trace_provider(process, endpoint))
         .transpose()?;

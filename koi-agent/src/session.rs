@@ -21,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint};
 
 use crate::host::{Event, send};
+use crate::observability::Metric;
 use crate::telemetry::TelemetrySink;
 
 /// Messages that may wait for a slow server.
@@ -85,6 +86,7 @@ impl Session {
             if begun.elapsed() > GOOD_STREAM {
                 pause = FIRST_PAUSE;
             }
+            Metric::StreamEndsTotal.count(1, None);
             tracing::warn!(reason = %end, pause_ms = pause.as_millis(), "the stream ended");
             tokio::select! {
                 () = shutdown.cancelled() => return,

@@ -21,6 +21,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::host::{Event, send, utc_now};
 use crate::launcher::Launcher;
+use crate::observability::Metric;
 use crate::probe::probe_token;
 use crate::probe::progress::{ProbeResult, Progress, ProgressSample, Silence, judge};
 use crate::scrape::scrape;
@@ -173,8 +174,12 @@ impl Looker {
 
     async fn look(&mut self, address: SocketAddr, windows: &mut WindowBuilder) {
         let page = match scrape(address).await {
-            Ok(text) => EnginePage::from_page(&parse_selected(text.as_bytes(), is_wanted)),
+            Ok(text) => {
+                Metric::ScrapesTotal.count(1, Some(("outcome", "read")));
+                EnginePage::from_page(&parse_selected(text.as_bytes(), is_wanted))
+            }
             Err(error) => {
+                Metric::ScrapesTotal.count(1, Some(("outcome", "failed")));
                 tracing::debug!(replica = %self.parts.process.meta.replica_id, %error, "no metrics");
                 windows.push_failure();
                 self.silent(address).await;
