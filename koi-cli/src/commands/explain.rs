@@ -34,8 +34,12 @@ fn text(reply: &v1::ExplainJobReply) -> String {
         reply.action, reply.plan_seq, reply.tick_id
     )));
     out.push(escape(&format!("why        {rationale}")));
+    let now = reply.not_chosen.iter().find(|o| o.code == "CURRENT");
+    if let Some(sigma) = now.and_then(|o| o.sigma.as_ref()) {
+        out.push(escape(&format!("  as it runs:  {}", sigma_terms(sigma))));
+    }
     if let Some(sigma) = job.active.as_ref().and_then(|a| a.sigma.as_ref()) {
-        out.push(escape(&format!("  {}", sigma_terms(sigma))));
+        out.push(escape(&format!("  when chosen: {}", sigma_terms(sigma))));
         if !sigma.gaps.is_empty() {
             out.push(escape(&format!(
                 "  weighted gaps to the ideal point: {}",

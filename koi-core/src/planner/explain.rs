@@ -12,6 +12,7 @@ use super::pools::{CHAIN_SIZES, Pools};
 use super::standing::MustMove;
 use crate::plan::{ActionKind, Considered, PlanAction, SwapReason};
 use crate::score::SigmaTerms;
+use crate::slow_loop::PlannedProbe;
 use crate::store::JobState;
 use crate::variables::{Outcome, OutcomeValues};
 
@@ -64,8 +65,37 @@ pub(super) fn ladder_rationale(
     bid: &Bid<'_>,
     option: &LadderOption,
     kind: ActionKind,
-    reason: Option<SwapReason>,
+    (reason, lesson): (Option<SwapReason>, Option<&PlannedProbe>),
 ) -> String {
+    let sentence = format!(
+        "{} {}{}: {}",
+        kind.name(),
+        label(&option.ladder),
+        purpose(bid, option, (reason, lesson)),
+        key_figures(option)
+    );
+    if option.meets {
+        return sentence;
+    }
+    let tau = bid.record.spec.preference.tau;
+    let limit = riskiest(&option.terms, &option.forecast.summary.outcomes);
+    format!("at risk: no ladder within reach meets tau {tau:.2}; limited by {limit}; {sentence}")
+}
+
+/// Why a ladder is brought in; a swap that only its lesson justifies says what the lesson is worth.
+fn purpose(
+    bid: &Bid<'_>,
+    option: &LadderOption,
+    (reason, lesson): (Option<SwapReason>, Option<&PlannedProbe>),
+) -> String {
+    if let Some(lesson) = lesson {
+        let worth = option.terms.weights.explore_weight * lesson.information_gain;
+        return format!(
+            " for what it teaches (EIG {:.3}, {worth:.3} of its gain; {:.2} USD of \
+             learning.probe_usd_per_day)",
+            lesson.information_gain, lesson.usd
+        );
+    }
     let why = match (reason, bid.must_move()) {
         (Some(_), Some(MustMove::Lost)) => " because replicas were lost",
         (Some(_), Some(MustMove::Draining)) => " because their host drains",
@@ -78,18 +108,7 @@ pub(super) fn ladder_rationale(
         }
         (None, _) => "",
     };
-    let sentence = format!(
-        "{} {}{why}: {}",
-        kind.name(),
-        label(&option.ladder),
-        key_figures(option)
-    );
-    if option.meets {
-        return sentence;
-    }
-    let tau = bid.record.spec.preference.tau;
-    let limit = riskiest(&option.terms, &option.forecast.summary.outcomes);
-    format!("at risk: no ladder within reach meets tau {tau:.2}; limited by {limit}; {sentence}")
+    why.to_owned()
 }
 
 /// The sentence of a job that is left as it is.
@@ -114,8 +133,8 @@ fn kept(bid: &Bid<'_>) -> String {
         .is_some_and(|c| c.terms.slo_risk.any > tau);
     if is_risky {
         return format!(
-            "at risk: its breach probability is above tau {tau:.2}, and no ladder within reach is \
-             better by enough"
+            "at risk: the breach probability of what runs, as predicted now, is above tau {tau:.2}, \
+             and no ladder within reach is better by enough"
         );
     }
     "keep: no other ladder is better by enough to be worth a change".to_owned()

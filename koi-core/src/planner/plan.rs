@@ -73,7 +73,10 @@ pub fn plan(snapshot: &Snapshot, context: &PlanningContext<'_>) -> PlanDraft {
     for (at, (bid, pick)) in bids.iter().zip(&chosen.picks).enumerate() {
         let slots = slots.get(&bid.record.id).cloned().unwrap_or_default();
         actions.push(match pick.zip(taken_up.remove(&at)) {
-            Some((taken, option)) => ladder_action(bid, &option, (slots, taken), &scorer),
+            Some((taken, option)) => {
+                let lesson = explored.iter().find(|p| p.job == bid.record.id);
+                ladder_action(bid, &option, (slots, taken, lesson), &scorer)
+            }
             None => {
                 let rationale = explain::left_alone(bid, &pools);
                 leave_alone(bid.record.id, &bid.record.state, rationale)
@@ -244,7 +247,7 @@ fn as_taken(
 fn ladder_action(
     bid: &Bid<'_>,
     option: &LadderOption,
-    (slots, taken): (Vec<Slot>, Taken),
+    (slots, taken, lesson): (Vec<Slot>, Taken, Option<&PlannedProbe>),
     scorer: &Scorer<'_>,
 ) -> PlanAction {
     let kind = match bid.record.state {
@@ -277,7 +280,7 @@ fn ladder_action(
             .ranks
             .first()
             .and_then(|r| r.mechanism_id.clone()),
-        rationale: explain::ladder_rationale(bid, option, kind, swap_reason),
+        rationale: explain::ladder_rationale(bid, option, kind, (swap_reason, lesson)),
         ladder: Some(option.ladder.clone()),
         slots,
         swap_reason,

@@ -55,6 +55,8 @@ fn a_swap_for_its_lesson_is_recorded_with_its_price() {
         assert!(explored.usd > 0.0 && explored.information_gain > 0.0);
         let action = draft.actions.iter().find(|a| a.job == explored.job);
         assert_eq!(action.unwrap().kind, ActionKind::Swap);
+        let words = &action.unwrap().rationale;
+        assert!(words.contains("for what it teaches (EIG"), "{words}");
     }
 }
 
