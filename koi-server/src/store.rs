@@ -35,6 +35,7 @@ use std::time::Duration;
 
 use sqlx::migrate::Migrator;
 use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
+use sqlx::{Connection as _, PgConnection};
 
 pub use audit::AuditLine;
 pub use belief::{BeliefMismatch, BeliefStep, Verified};
@@ -109,6 +110,12 @@ impl Store {
             // What migrations and partitions find in place already is no news.
             ("client_min_messages", "warning".to_owned()),
         ]);
+        // A pool tries until its patience ends and then says that alone; one connection says why.
+        let first = PgConnection::connect_with(&connect);
+        match tokio::time::timeout(options.acquire_timeout, first).await {
+            Ok(first) => first?.close().await?,
+            Err(_) => return Err(sqlx::Error::PoolTimedOut.into()),
+        }
         let pool = |size| {
             PgPoolOptions::new()
                 .max_connections(size)

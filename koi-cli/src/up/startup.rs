@@ -26,6 +26,8 @@ const N_STEPS: u32 = 8;
 const READY_LIMIT: Duration = Duration::from_secs(60);
 /// A child that ended so often during the start will not come up.
 const HOPELESS_EXITS: u32 = 4;
+/// A wait this long is explained, and again after as long.
+const PATIENCE: Duration = Duration::from_secs(10);
 /// Time between looks.
 pub(super) const LOOK: Duration = Duration::from_millis(200);
 
@@ -256,6 +258,7 @@ async fn wait_for(
     wanted: impl Fn(&v1::GetStatusReply) -> bool,
 ) -> anyhow::Result<()> {
     let deadline = Instant::now() + READY_LIMIT;
+    let mut silent_until = Instant::now() + PATIENCE;
     loop {
         let reply = client.admin().get_status(v1::GetStatusRequest {}).await;
         let problem = match reply.map(tonic::Response::into_inner) {
@@ -276,6 +279,15 @@ async fn wait_for(
             .iter()
             .find(|name| cluster.is_hopeless(name) || cluster.n_exits(name) >= HOPELESS_EXITS);
         if hopeless.is_none() && Instant::now() < deadline {
+            if Instant::now() > silent_until {
+                silent_until = Instant::now() + PATIENCE;
+                let log = log_of(&cluster.data.logs(), children.last().unwrap_or(&"server"));
+                let line = format!(
+                    "      still waiting for {what}: {problem}; see {}",
+                    log.display()
+                );
+                cluster.events.say(&line);
+            }
             tokio::time::sleep(LOOK).await;
             continue;
         }

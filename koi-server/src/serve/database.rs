@@ -45,7 +45,8 @@ pub(super) async fn connect(
         match tried {
             Ok(store) => return Ok(Some(store)),
             Err(error) if error.is_transient() && begun.elapsed() < DATABASE_WAIT => {
-                tracing::info!(%error, "waiting for the database");
+                let error = anyhow::Error::from(error);
+                tracing::info!(error = format!("{error:#}"), "waiting for the database");
                 tokio::select! {
                     () = tokio::time::sleep(DATABASE_PAUSE) => {}
                     () = shutdown.cancelled() => return Ok(None),
