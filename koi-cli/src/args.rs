@@ -267,7 +267,7 @@ pub struct SubmitArgs {
     #[arg(long)]
     pub name: Option<String>,
     /// Key under which a repeated submission counts once [default: fresh].
-    #[arg(long)]
+    #[arg(long, value_parser = clap::builder::NonEmptyStringValueParser::new())]
     pub idempotency_key: Option<String>,
 }
 

@@ -87,7 +87,7 @@ pub struct ProposeArgs {
     #[arg(long)]
     pub dry_run: bool,
     /// Key under which a repeated proposal counts once [default: fresh].
-    #[arg(long)]
+    #[arg(long, value_parser = clap::builder::NonEmptyStringValueParser::new())]
     pub idempotency_key: Option<String>,
 }
 

@@ -83,7 +83,7 @@ pub struct PricesRemove {
     #[arg(long)]
     pub dry_run: bool,
     /// Key under which a repeated removal counts once [default: fresh].
-    #[arg(long)]
+    #[arg(long, value_parser = clap::builder::NonEmptyStringValueParser::new())]
     pub idempotency_key: Option<String>,
 }
 
@@ -103,6 +103,6 @@ pub struct PricesUpdate {
     #[arg(long)]
     pub dry_run: bool,
     /// Key under which a repeated update counts once [default: fresh].
-    #[arg(long)]
+    #[arg(long, value_parser = clap::builder::NonEmptyStringValueParser::new())]
     pub idempotency_key: Option<String>,
 }

@@ -226,6 +226,16 @@ fn values_out_of_bounds_are_refused() {
         "above 0",
     );
     check_one(
+        &with(online(), "/workload/arrival_rate_rps", json!(1e-300)),
+        "workload.arrival_rate_rps",
+        "at least 0.000001, got 1e-300",
+    );
+    check_one(
+        &with(online(), "/workload/arrival_rate_rps", json!(1e300)),
+        "workload.arrival_rate_rps",
+        "got 1e300",
+    );
+    check_one(
         &with(online(), "/workload/peak_to_mean", json!(0.5)),
         "workload.peak_to_mean",
         "from 1 to 1000",

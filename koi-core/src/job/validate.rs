@@ -89,9 +89,23 @@ fn in_range(
     let (low, high) = (range.start(), range.end());
     bad.add(
         field,
-        format!("must be a number from {low} to {high} {unit}, got {value}").replace("  ", " "),
+        format!(
+            "must be a number from {low} to {high} {unit}, got {}",
+            short(value)
+        )
+        .replace("  ", " "),
     );
     None
+}
+
+/// A number as people write it: hundreds of digits become a power of ten.
+fn short(value: f64) -> String {
+    let size = value.abs();
+    if size != 0.0 && size.is_finite() && !(1e-9..1e15).contains(&size) {
+        format!("{value:e}")
+    } else {
+        value.to_string()
+    }
 }
 
 fn slug<T: FromStr<Err = NotASlug>>(

@@ -2,12 +2,14 @@
 
 use super::super::draft::{LengthDraft, WorkloadDraft};
 use super::super::{ArrivalPattern, JobClass, JobModel, LengthStats, Workload};
-use super::{choice, in_range};
+use super::{choice, in_range, short};
 use crate::violation::Violations;
 
 /// Coefficient of variation of the log-normal that fills in quantiles nobody stated.
 const DEFAULT_LENGTH_CV: f64 = 0.6;
 
+/// One request in twelve days: no service is rarer, and costs per token stay numbers.
+const MIN_RATE_RPS: f64 = 1e-6;
 const MAX_RATE_RPS: f64 = 1e6;
 const MAX_TOKENS: f64 = 1e7;
 /// Standard normal quantiles at .5, .95 and .99.
@@ -109,10 +111,14 @@ fn rate(value: Option<f64>, class: Option<JobClass>, bad: &mut Violations) -> Op
             bad.add(FIELD, "is required: mean requests per second");
             None
         }
-        (Some(rate), Some(JobClass::Online)) if rate.is_finite() && rate <= 0.0 => {
+        (Some(rate), Some(JobClass::Online)) if rate.is_finite() && rate < MIN_RATE_RPS => {
             bad.add(
                 FIELD,
-                format!("must be above 0 requests per second for an online job, got {rate}"),
+                format!(
+                    "must be above 0 requests per second for an online job, at least \
+                     {MIN_RATE_RPS}, got {}",
+                    short(rate)
+                ),
             );
             None
         }
