@@ -160,3 +160,29 @@ impl Telemetry {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fresh_agent_publishes_every_counter_and_counts_are_seen() {
+        let recorder = PrometheusBuilder::new().build_recorder();
+        let handle = recorder.handle();
+        metrics::with_local_recorder(&recorder, || {
+            Metric::publish();
+            Metric::ScrapesTotal.count(2, Some(("outcome", "read")));
+        });
+        let page = handle.render();
+        for line in [
+            r#"koi_agent_launch_attempts_total{outcome="launched"} 0"#,
+            r#"koi_agent_launch_attempts_total{outcome="failed"} 0"#,
+            r#"koi_agent_scrape_attempts_total{outcome="read"} 2"#,
+            r#"koi_agent_scrape_attempts_total{outcome="failed"} 0"#,
+            "koi_agent_engine_exits_total 0",
+            "koi_agent_stream_ends_total 0",
+        ] {
+            assert!(page.contains(line), "{line} is not in\n{page}");
+        }
+    }
+}
