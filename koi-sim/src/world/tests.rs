@@ -1,3 +1,5 @@
+//! Weather, drift and steady states of the world that the learning study runs on.
+
 use koi_core::configuration::EngineShape;
 use koi_core::model::ModelFacts;
 
