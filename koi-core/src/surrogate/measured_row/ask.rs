@@ -91,7 +91,7 @@ impl Question {
         [
             latency.tpot.map(|s| s.mean_ms()),
             backlog.or(latency.ttft.map(|s| s.mean_ms())),
-            Some(rate * f64::from(self.n_replicas)),
+            Some(rate * f64::from(self.n_busy_replicas)),
         ]
     }
 
@@ -124,7 +124,7 @@ impl Question {
             model: &self.model,
             gpu,
             shape: self.shape,
-            n_replicas: self.n_replicas,
+            n_replicas: self.n_busy_replicas,
             price_usd_per_hour_per_replica: None,
         }
     }

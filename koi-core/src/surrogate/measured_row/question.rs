@@ -25,8 +25,11 @@ pub struct Question {
     pub model: ModelFacts,
     /// Engine settings of one replica.
     pub shape: EngineShape,
-    /// Equal replicas.
+    /// Equal replicas: what is paid for.
     pub n_replicas: u32,
+    /// Replicas that have anything to do: with fewer requests in flight than replicas, one for each
+    /// request. The load is theirs alone.
+    pub n_busy_replicas: u32,
     /// The engine.
     pub generation: EngineGeneration,
     /// Lengths.
@@ -59,7 +62,8 @@ impl Question {
         }
         let (model, weight_dtype) = in_format(row, model, gpu, load_kind)?;
         let split = Split::of(row, &model, weight_dtype, gpu)?;
-        let replicas = f64::from(split.n_replicas);
+        let n_busy_replicas = busy_replicas(load_kind, row.load, split.n_replicas);
+        let replicas = f64::from(n_busy_replicas);
         let load_per_replica = row.load.map(|load| match load_kind {
             LoadKind::RateRps => load / replicas,
             LoadKind::Concurrency
@@ -99,6 +103,7 @@ impl Question {
             model,
             shape,
             n_replicas: split.n_replicas,
+            n_busy_replicas,
             generation,
             workload: workload(isl, osl),
             load_kind,
@@ -127,6 +132,20 @@ impl Question {
         Slo::Online {
             p99_ttft_ms: None,
             p99_tpot_ms: None,
+        }
+    }
+}
+
+/// Replicas that have a request, of those there are: requests in flight spread over as many
+/// replicas as there are, and over no more than there are requests.
+fn busy_replicas(kind: LoadKind, load: Option<f64>, n_replicas: u32) -> u32 {
+    match kind {
+        LoadKind::Concurrency | LoadKind::StaticBatch | LoadKind::AllAtOnce => {
+            load.map_or(n_replicas, |n| (n.floor() as u32).clamp(1, n_replicas))
+        }
+        // A limit of every engine, arrivals, and backlogs: every replica has its part.
+        LoadKind::MaxNumSeqs | LoadKind::RateRps | LoadKind::Offline | LoadKind::Scenario => {
+            n_replicas
         }
     }
 }

@@ -49,6 +49,35 @@ fn replicas_share_the_load_and_add_their_throughput() {
 }
 
 #[test]
+fn replicas_without_a_request_generate_nothing() {
+    let of = |replicas: u32, load: f64| {
+        let row = MeasuredRow {
+            num_gpus: Some(4 * replicas),
+            load: Some(load),
+            ..row()
+        };
+        let question = question(&row);
+        let busy = (question.n_replicas, question.n_busy_replicas);
+        let profile = EngineProfile::embedded(question.generation);
+        let means = question.ask_means(gpu("H100"), profile);
+        (busy, predicted(&row), means)
+    };
+    let (_, alone, _) = of(1, 1.0);
+    let (busy, idle, means) = of(8, 1.0);
+    assert_eq!(busy, (8, 1), "all are there, and paid for");
+    assert_eq!(idle.out_tok_s_system, alone.out_tok_s_system);
+    assert_eq!(idle.ttft_p99_ms, alone.ttft_p99_ms);
+    assert_eq!(means[2], idle.out_tok_s_system);
+    let (busy, three, _) = of(8, 3.0);
+    assert_eq!(busy, (8, 3));
+    let ratio = three.out_tok_s_system.unwrap() / alone.out_tok_s_system.unwrap();
+    assert!((ratio - 3.0).abs() < 1e-9, "{ratio}");
+    let (busy, eight, _) = of(8, 8.0);
+    assert_eq!(busy, (8, 8));
+    assert!(eight.out_tok_s_system > three.out_tok_s_system);
+}
+
+#[test]
 fn every_gap_is_named_at_once() {
     let bare = Question::of(
         &MeasuredRow::default(),
