@@ -2,6 +2,8 @@
 
 use super::*;
 use crate::model::{KvDtype, WeightDtype};
+use crate::surrogate::neighbours::NeighbourVoice;
+use crate::surrogate::stack::{Calibration, StackPrediction};
 use crate::surrogate::tests::{facts, gpu};
 use crate::surrogate::{EngineGeneration, EngineProfile};
 
@@ -75,6 +77,42 @@ fn replicas_without_a_request_generate_nothing() {
     let (busy, eight, _) = of(8, 8.0);
     assert_eq!(busy, (8, 8));
     assert!(eight.out_tok_s_system > three.out_tok_s_system);
+}
+
+fn stacked(row: &MeasuredRow) -> StackPrediction {
+    let generation = question(row).generation;
+    let voice = |_| NeighbourVoice::default();
+    Calibration::embedded().stack(&predicted(row), "H100", generation, voice)
+}
+
+#[test]
+fn answers_of_one_token_come_out_as_fast_as_first_tokens() {
+    let of = |kind: LoadKind, load: f64| {
+        stacked(&MeasuredRow {
+            num_gpus: Some(4),
+            osl: Some(1.0),
+            load: Some(load),
+            load_kind: Some(kind),
+            ..row()
+        })
+    };
+    let open = of(LoadKind::RateRps, 1.5).out_tok_s_system.unwrap();
+    assert!((open.mixed.value - 1.5).abs() < 1e-9, "{open:?}");
+    assert!(open.hi80 < 1.6);
+    for n in [1.0, 16.0] {
+        let closed = of(LoadKind::Concurrency, n);
+        let (rate, ttft) = (
+            closed.out_tok_s_system.unwrap(),
+            closed.ttft_mean_ms.unwrap(),
+        );
+        let expected = n / ttft.mixed.value * 1e3;
+        assert!((rate.mixed.value / expected - 1.0).abs() < 1e-9, "{rate:?}");
+        assert!(rate.lo80 < rate.mixed.value && rate.mixed.value < rate.hi80);
+    }
+    // Above capacity what comes in does not go out.
+    let above = of(LoadKind::RateRps, 1e4);
+    assert!(above.ttft_mean_ms.is_none());
+    assert!(above.out_tok_s_system.unwrap().mixed.value < 1e3);
 }
 
 #[test]
