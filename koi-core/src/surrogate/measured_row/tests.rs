@@ -153,6 +153,50 @@ fn formats_follow_the_row_and_the_engine() {
 }
 
 #[test]
+fn a_request_ends_before_the_positions_do() {
+    let longest = facts("Llama-3.1-70B").max_position;
+    let of = |engine: &str, isl: u32| {
+        let row = MeasuredRow {
+            engine: engine.to_owned(),
+            engine_version: Some("0.9.0".to_owned()),
+            isl: Some(f64::from(isl)),
+            ..row()
+        };
+        Question::of(&row, &facts("Llama-3.1-70B"), gpu("H100"))
+    };
+    assert!(of("vllm", longest - 256).is_ok());
+    let why = of("vllm", longest - 255).unwrap_err();
+    assert!(
+        why.contains("131073") && why.contains("131072 (max_position"),
+        "{why}"
+    );
+    // Built for a length, whatever the checkpoint says.
+    assert!(of("tensorrt-llm", longest).is_ok());
+}
+
+#[test]
+fn names_that_are_not_known_come_back_with_the_known_ones() {
+    for engine in EngineGeneration::ENGINES {
+        assert!(
+            EngineGeneration::of(engine, None, None).is_some(),
+            "{engine}"
+        );
+    }
+    for kind in LoadKind::NAMES {
+        assert!(LoadKind::from_name(kind).is_some(), "{kind}");
+    }
+    let row = MeasuredRow {
+        engine: "tgi".to_owned(),
+        load_kind: None,
+        ..row()
+    };
+    let why = Question::of(&row, &facts("Llama-3.1-70B"), gpu("H100")).unwrap_err();
+    for words in ["engine \"tgi\"", "deepspeed-mii", "load_kind", "rate_rps"] {
+        assert!(why.contains(words), "{words} in {why}");
+    }
+}
+
+#[test]
 fn a_split_counted_twice_is_read_once() {
     let doubled = MeasuredRow {
         tp: Some(64),
