@@ -62,6 +62,10 @@ pub struct CatalogCheck {
     /// Day against which age is counted [default: today].
     #[arg(long, value_name = "YYYY-MM-DD")]
     pub as_of: Option<String>,
+    /// Fail on flagged prices too: stale ones, those far from the list, and those of places that
+    /// nothing else is in.
+    #[arg(long)]
+    pub strict: bool,
 }
 
 /// Options of `koi catalog diff`.

@@ -20,16 +20,16 @@ pub struct PredictArgs {
     )]
     pub gpu_type: Option<String>,
     /// Tensor-parallel width.
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024), value_name = "N", conflicts_with = "batch")]
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024), allow_negative_numbers = true, value_name = "N", conflicts_with = "batch")]
     pub tp: u32,
     /// Pipeline stages.
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=256), value_name = "N", conflicts_with = "batch")]
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=256), allow_negative_numbers = true, value_name = "N", conflicts_with = "batch")]
     pub pp: u32,
     /// Spread experts over the tensor-parallel devices.
     #[arg(long, conflicts_with = "batch")]
     pub expert_parallel: bool,
     /// Equal replicas; the load is divided among them.
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000), value_name = "N", conflicts_with = "batch")]
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000), allow_negative_numbers = true, value_name = "N", conflicts_with = "batch")]
     pub replicas: u32,
     /// Engine: vllm, sglang or tensorrt-llm.
     #[arg(long, default_value = "vllm", conflicts_with = "batch")]
@@ -51,6 +51,7 @@ pub struct PredictArgs {
         long,
         default_value_t = 1000.0,
         value_name = "TOKENS",
+        allow_negative_numbers = true,
         conflicts_with = "batch"
     )]
     pub isl: f64,
@@ -59,23 +60,29 @@ pub struct PredictArgs {
         long,
         default_value_t = 200.0,
         value_name = "TOKENS",
+        allow_negative_numbers = true,
         conflicts_with = "batch"
     )]
     pub osl: f64,
     /// Open load: requests per second [default: 1].
-    #[arg(long, value_name = "RPS", conflicts_with = "batch")]
+    #[arg(
+        long,
+        value_name = "RPS",
+        allow_negative_numbers = true,
+        conflicts_with = "batch"
+    )]
     pub rate: Option<f64>,
     /// Closed load: requests kept in flight.
-    #[arg(long, value_name = "N", conflicts_with = "batch")]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1_000_000), allow_negative_numbers = true, value_name = "N", conflicts_with = "batch")]
     pub concurrency: Option<u32>,
     /// One static batch of so many requests.
-    #[arg(long, value_name = "N", conflicts_with = "batch")]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1_000_000), allow_negative_numbers = true, value_name = "N", conflicts_with = "batch")]
     pub batch_size: Option<u32>,
     /// A backlog that never ends: throughput alone counts.
     #[arg(long, conflicts_with = "batch")]
     pub offline: bool,
     /// USD per hour of one GPU [default: the lowest on-demand price in the catalog].
-    #[arg(long, value_name = "USD")]
+    #[arg(long, value_name = "USD", allow_negative_numbers = true)]
     pub price: Option<f64>,
     /// More models by name: a TOML list of name and config file.
     #[arg(long, value_name = "FILE")]

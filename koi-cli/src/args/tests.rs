@@ -96,3 +96,25 @@ fn spans_have_units_and_bounds() {
         assert!(parse_span(bad).is_err(), "{bad:?}");
     }
 }
+
+#[test]
+fn a_negative_number_is_a_number_out_of_range_and_no_option() {
+    let parse = |words: &str| {
+        let line = format!("koi predict llama-3.1-8b --gpu H100 {words}");
+        Cli::try_parse_from(line.split(' ')).map_err(|e| e.to_string())
+    };
+    // Fractions are judged together with the rest of the question.
+    for words in ["--rate -1", "--isl -5 --osl -0.5", "--price -2"] {
+        assert!(parse(words).is_ok(), "{words}");
+    }
+    for (words, range) in [
+        ("--concurrency -1", "1..=1000000"),
+        ("--batch-size 0", "1..=1000000"),
+        ("--tp -1", "1..=1024"),
+        ("--replicas -2", "1..=10000"),
+    ] {
+        let why = parse(words).err().unwrap_or_else(|| panic!("{words}"));
+        let option = words.split(' ').next().unwrap();
+        assert!(why.contains(option) && why.contains(range), "{why}");
+    }
+}

@@ -67,6 +67,10 @@ fn check(format: Format, args: &CatalogCheck) -> anyhow::Result<()> {
     };
     let mut flags = prices.flags(&catalog, as_of, args.max_age_days);
     flags.extend(prices.in_unknown_places(&listed));
+    let wrong: Vec<FieldViolation> = flags.iter().filter_map(wrong_price).collect();
+    if !wrong.is_empty() {
+        return Err(refused(&folder.name, wrong));
+    }
     let value = json!({
         "catalog": folder.name,
         "hash": catalog.hash(),
@@ -79,11 +83,47 @@ fn check(format: Format, args: &CatalogCheck) -> anyhow::Result<()> {
             .into_iter()
             .map(|(table, n)| format!("{n} {table}"))
             .collect();
-        let sound = format!("{} is sound: {}", folder.name, counts.join(", "));
+        let sound = format!(
+            "{} is {}: {}",
+            folder.name,
+            soundness(flags.len()),
+            counts.join(", ")
+        );
         [sound, shown_flags(&flags)]
             .join("\n")
             .trim_end()
             .to_owned()
+    })?;
+    if args.strict && !flags.is_empty() {
+        let why = format!(
+            "{} of prices, and --strict allows none",
+            counted(flags.len())
+        );
+        return Err(Failure::new(ExitCode::Failed, why).into());
+    }
+    Ok(())
+}
+
+fn counted(n_flags: usize) -> String {
+    format!("{n_flags} flag{}", if n_flags == 1 { "" } else { "s" })
+}
+
+fn soundness(n_flags: usize) -> String {
+    if n_flags == 0 {
+        return "sound".to_owned();
+    }
+    format!("sound, with {}", counted(n_flags))
+}
+
+/// A flag that makes its row wrong, as a problem of the catalog.
+fn wrong_price(flag: &PriceFlag) -> Option<FieldViolation> {
+    let usd = flag.usd_per_hour.map_or_else(
+        || "a number that is not finite".to_owned(),
+        |usd| usd.to_string(),
+    );
+    flag.problem.is_error().then(|| FieldViolation {
+        field: format!("price {}", flag.key),
+        message: format!("{usd} {}", flag.problem),
     })
 }
 

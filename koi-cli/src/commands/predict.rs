@@ -66,6 +66,9 @@ struct One {
     n_gpus: u32,
     engine: String,
     load: String,
+    /// Requests finished per second where a fixed number is in flight.
+    #[serde(skip)]
+    closed_rps: Option<f64>,
     /// Every variable of the analytic member.
     prediction: Prediction,
     /// What the settings of `--set` do, each by itself and all together.
@@ -123,7 +126,10 @@ fn one(models: &mut ModelBook, args: &PredictArgs) -> anyhow::Result<One> {
         gpu_type: gpu.id.clone(),
         n_gpus,
         engine: question.generation.name().to_owned(),
-        load: text::load(args),
+        load: text::load(args, question.n_replicas - question.n_busy_replicas),
+        closed_rps: tokens
+            .filter(|_| args.concurrency.or(args.batch_size).is_some())
+            .map(|tokens| tokens / args.osl),
         prediction,
         settings: report,
         stack,

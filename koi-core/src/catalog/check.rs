@@ -2,6 +2,7 @@
 //!
 //! Spelling and uniqueness of names are checked where names are collected, in [`super::load`].
 
+mod bounds;
 mod effects;
 mod flags;
 mod hardware;

@@ -6,7 +6,7 @@
 
 mod row;
 
-pub(super) use row::{ArchitectureRow, GpuRow, positive_of_fit};
+pub(super) use row::{ArchitectureRow, GpuRow, PeakRow, positive_of_fit};
 
 use serde::{Deserialize, Serialize};
 

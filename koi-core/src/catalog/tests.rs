@@ -1,5 +1,6 @@
 //! Registry-wide checks of the embedded catalog, and one broken catalog per load check.
 
+mod bounds;
 mod effects;
 
 use super::*;

@@ -3,6 +3,8 @@
 //! Explicit numbers win over derived ones, `null` means absent. Which layer is of which kind is
 //! [`super::layers_json`]; counting is [`super::assemble`].
 
+mod positions;
+
 use super::layers_json::read_layers;
 use super::moe_json::read_moe;
 use super::plan::LayerPlan;
@@ -101,7 +103,8 @@ pub(super) fn read_shape(reader: &mut Reader<'_>, architecture: Architecture) ->
     let hidden = number("hidden", HIDDEN, MAX_WIDTH, class.map(|c| c.hidden));
     let heads = number("heads", HEADS, MAX_HEADS, class.map(|c| c.heads));
     let vocab = number("vocab", VOCAB, MAX_VOCAB, class.map(|c| c.vocab));
-    let max_position = number("max_position", POSITIONS, MAX_POSITION, spec.max_position);
+    let max_position = number("max_position", POSITIONS, MAX_POSITION, spec.max_position)
+        .map(|stated| positions::stretched(reader, stated, MAX_POSITION));
     let intermediate = read_intermediate(reader, spec, hidden, class.map(|c| c.intermediate));
     let kv_heads = read_kv_heads(reader, spec, heads, class.map(|c| c.kv_heads));
     let head_dim = read_head_dim(reader, spec, hidden, heads);

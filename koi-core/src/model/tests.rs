@@ -91,6 +91,45 @@ fn tied_embeddings_are_counted_once() {
 }
 
 #[test]
+fn stretched_positions_are_the_longest_context() {
+    let with = |scaling: serde_json::Value| {
+        let facts = facts(&config_with("rope_scaling", scaling));
+        (facts.max_position, facts.sources["max_position"].clone())
+    };
+    let stated = facts(LLAMA_8B).max_position;
+    let (longest, source) = with(serde_json::json!({"type": "dynamic", "factor": 2.0}));
+    assert_eq!(longest, 2 * stated);
+    assert!(source.contains("rope_scaling.factor"), "{source}");
+    for (scaling, expected) in [
+        (
+            serde_json::json!({"rope_type": "linear", "factor": 4.0}),
+            4 * stated,
+        ),
+        (
+            serde_json::json!({"type": "yarn", "factor": 4.0, "original_max_position_embeddings": stated}),
+            4 * stated,
+        ),
+        // What the config states is stretched already, or there is nothing to stretch it by.
+        (
+            serde_json::json!({"type": "yarn", "factor": 40, "original_max_position_embeddings": 128}),
+            stated,
+        ),
+        (
+            serde_json::json!({"rope_type": "llama3", "factor": 8.0}),
+            stated,
+        ),
+        (serde_json::json!({"type": "linear", "factor": "x"}), stated),
+        (
+            serde_json::json!({"type": "linear", "factor": 1e300}),
+            stated,
+        ),
+        (serde_json::json!(7), stated),
+    ] {
+        assert_eq!(with(scaling.clone()).0, expected, "{scaling}");
+    }
+}
+
+#[test]
 fn all_problems_come_back_at_once() {
     let text = r#"{"model_type": "llama", "num_hidden_layers": 0, "hidden_size": "x",
         "num_attention_heads": 30, "num_key_value_heads": 7, "vocab_size": 1e99,

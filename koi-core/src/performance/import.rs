@@ -6,6 +6,7 @@
 mod asked;
 mod guidellm;
 mod json;
+mod quotes;
 mod silicon;
 mod table;
 mod tidy;

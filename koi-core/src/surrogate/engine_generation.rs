@@ -97,6 +97,16 @@ impl EngineGeneration {
         matches!(self, Self::SglangEarly)
     }
 
+    /// Every engine's name, as [`Self::of`] takes it.
+    pub const ENGINES: [&'static str; 6] = [
+        "vllm",
+        "sglang",
+        "tensorrt-llm",
+        "llama.cpp",
+        "deepspeed-mii",
+        "deepspeed",
+    ];
+
     /// The generation behind an engine's name, its version and the year it ran in; the year counts
     /// only where the version says nothing. `None` for an engine that is not known.
     #[must_use]

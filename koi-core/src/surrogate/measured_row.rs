@@ -35,6 +35,20 @@ pub enum LoadKind {
 }
 
 impl LoadKind {
+    /// Every name that a row may use.
+    pub const NAMES: [&'static str; 10] = [
+        "concurrency",
+        "batch",
+        "max_num_seqs",
+        "rate_rps",
+        "all_at_once",
+        "offline",
+        "offline_batch",
+        "offline_max",
+        "server",
+        "interactive",
+    ];
+
     /// The kind of this name.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {

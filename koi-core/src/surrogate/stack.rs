@@ -99,10 +99,9 @@ impl Calibration<'_> {
             ttft_p99_ms: scaled(ttft, row.ttft_mean_ms, row.ttft_p99_ms),
             tpot_mean_ms: tpot,
             ttft_mean_ms: ttft,
-            out_tok_s_system: match arrivals(row) {
-                Some(rate) => Some(rate),
-                None => of(Quantity::Throughput, row.out_tok_s_system),
-            },
+            out_tok_s_system: arrivals(row)
+                .or_else(|| single_tokens(row, ttft))
+                .or_else(|| of(Quantity::Throughput, row.out_tok_s_system)),
         }
     }
 }
@@ -110,7 +109,9 @@ impl Calibration<'_> {
 /// Below capacity an open load decides the throughput, and no member can know better: what comes in
 /// goes out. `None` for other loads and above capacity.
 fn arrivals(row: &RowPrediction) -> Option<Stacked> {
-    let is_below = situation::is_open(&row.situation) && row.tpot_mean_ms.is_some();
+    // Above capacity neither latency is there; an answer of one token has no time between tokens.
+    let is_bounded = row.tpot_mean_ms.or(row.ttft_mean_ms).is_some();
+    let is_below = situation::is_open(&row.situation) && is_bounded;
     let rate = row.out_tok_s_system.filter(|r| is_below && *r > 0.0)?;
     let noise = interval::repeat_noise(Quantity::Throughput);
     Some(Stacked {
@@ -124,6 +125,25 @@ fn arrivals(row: &RowPrediction) -> Option<Stacked> {
         },
         lo80: rate * (-noise).exp(),
         hi80: rate * noise.exp(),
+    })
+}
+
+/// Requests whose answer is one token last as long as their first token: what is kept in flight
+/// over the mean TTFT comes out (Little's law), and nothing is known of it that TTFT does not say.
+fn single_tokens(row: &RowPrediction, ttft: Option<Stacked>) -> Option<Stacked> {
+    let in_flight = row.in_flight_of_single_tokens?;
+    let ttft = ttft?;
+    let rate = |ms: f64| in_flight / ms * 1e3;
+    Some(Stacked {
+        mixed: Mixed {
+            value: rate(ttft.mixed.value),
+            analytic: rate(ttft.mixed.analytic),
+            residual: rate(ttft.mixed.residual),
+            neighbours: ttft.mixed.neighbours.map(rate),
+            ..ttft.mixed
+        },
+        lo80: rate(ttft.hi80),
+        hi80: rate(ttft.lo80),
     })
 }
 

@@ -3,11 +3,18 @@
 use super::{Demand, Deployment};
 use crate::configuration::Term;
 use crate::job::LengthStats;
+use crate::model::{KvDtype, WeightDtype};
 
 /// Longest request in tokens that is reasoned about; keeps every product finite.
 const MAX_TOKENS: f64 = 1e8;
 /// Highest rate per replica that is reasoned about.
 const MAX_RATE_RPS: f64 = 1e6;
+
+/// First compute capability with kernels for 8-bit floats, of weights and of the cache: they widen
+/// to bfloat16 where the device has no arithmetic of its own.
+const FIRST_WITH_FP8: f64 = 8.0;
+/// First compute capability with kernels for 4-bit floats.
+const FIRST_WITH_FP4: f64 = 7.5;
 
 /// Whether the checkpoint can be served in the chosen format. A measured row needs no asking: the
 /// checkpoint in its format existed.
@@ -24,6 +31,7 @@ pub(super) fn check(deployment: &Deployment<'_>, demand: &Demand<'_>) -> Result<
     model.legal_split(shape.tp, shape.ep)?;
     model.legal_pp(shape.pp)?;
     model.legal_ep(shape.ep, shape.tp)?;
+    check_device(deployment)?;
     check_context_shards(deployment)?;
     check_engine_limits(deployment, demand)?;
     check_numbers(demand)
@@ -57,6 +65,51 @@ fn check_engine_limits(deployment: &Deployment<'_>, demand: &Demand<'_>) -> Resu
         ));
     }
     Ok(())
+}
+
+/// What the device's generation, or its being a slice, leaves out.
+fn check_device(deployment: &Deployment<'_>) -> Result<(), String> {
+    let Deployment {
+        model, gpu, shape, ..
+    } = deployment;
+    let n_devices = shape.tp.saturating_mul(shape.pp);
+    if n_devices > 1 && gpu.mig.is_some() {
+        return Err(format!(
+            "tp · pp = {n_devices} slices of {}: slices of a GPU cannot send to each other, so a replica is one slice",
+            gpu.id
+        ));
+    }
+    let weights = model.served_dtype(shape.weight_dtype);
+    let first = match weights {
+        WeightDtype::Fp8 => FIRST_WITH_FP8,
+        WeightDtype::Mxfp4 | WeightDtype::Nvfp4 => FIRST_WITH_FP4,
+        WeightDtype::Auto
+        | WeightDtype::Fp32
+        | WeightDtype::Bf16
+        | WeightDtype::Fp16
+        | WeightDtype::Int8
+        | WeightDtype::Int4 => 0.0,
+    };
+    let is_fp8_cache = shape.kv_dtype == KvDtype::Fp8;
+    let needed = if is_fp8_cache {
+        first.max(FIRST_WITH_FP8)
+    } else {
+        first
+    };
+    // Targets of other makers, such as gfx942, are no number and have no such order.
+    let capability = gpu.compute_capability.as_deref().filter(|_| needed > 0.0);
+    match capability.and_then(|c| c.parse::<f64>().ok()) {
+        Some(has) if has < needed && has < first => Err(format!(
+            "{} weights need compute capability {first:.1}; {} has {has:.1}",
+            weights.name(),
+            gpu.id
+        )),
+        Some(has) if has < needed => Err(format!(
+            "an fp8 cache needs compute capability {needed:.1}; {} has {has:.1}",
+            gpu.id
+        )),
+        _ => Ok(()),
+    }
 }
 
 /// Only copies of a head can give their part of a sequence away.

@@ -127,7 +127,68 @@ fn check_args(dir: PathBuf) -> CatalogCheck {
         prices: None,
         max_age_days: 180,
         as_of: Some("2026-11-30".to_owned()),
+        strict: false,
     }
+}
+
+/// The repository's catalog with prices of its own.
+fn folder_with_prices(name: &str, prices: &str) -> PathBuf {
+    let dir = std::env::temp_dir().join(format!("koi-prices-{name}-{}", std::process::id()));
+    std::fs::remove_dir_all(&dir).ok();
+    for (file, content) in CatalogText::embedded().files() {
+        let at = dir.join("catalog").join(file);
+        std::fs::create_dir_all(at.parent().unwrap()).unwrap();
+        std::fs::write(at, content).unwrap();
+    }
+    std::fs::create_dir_all(dir.join("prices")).unwrap();
+    std::fs::write(dir.join("prices/aws.toml"), prices).unwrap();
+    dir
+}
+
+fn aws_prices(date: &str, rows: &str) -> String {
+    format!(
+        "cloud = \"aws\"\nsource = \"x\"\ndate = \"{date}\"\ndated = \"read\"\n[on_demand.r]\n{rows}\n"
+    )
+}
+
+#[test]
+fn rows_that_are_no_prices_fail_the_check_and_flags_do_not() {
+    let rows =
+        "\"g5.xlarge\" = -1.0\n\"g5.2xlarge\" = nan\n\"g5.4xlarge\" = 0.0\n\"no.such\" = 1.0";
+    let dir = folder_with_prices("wrong", &aws_prices("2026-11-01", rows));
+    let error = check(Format::Json, &check_args(dir.clone())).unwrap_err();
+    let refused = failure(&error);
+    assert_eq!(
+        (refused.code, refused.violations.len()),
+        (ExitCode::Invalid, 4)
+    );
+    let text = refused.text();
+    for words in [
+        "aws/r/on_demand/g5.xlarge",
+        "-1 is not a price",
+        "not finite is not a price",
+        "0 is not a price",
+        "machine that is not in the catalog",
+    ] {
+        assert!(text.contains(words), "{words} in {text}");
+    }
+    std::fs::remove_dir_all(dir).ok();
+    let ahead = folder_with_prices("ahead", &aws_prices("2199-01-01", "\"g5.xlarge\" = 1.0"));
+    let error = check(Format::Json, &check_args(ahead.clone())).unwrap_err();
+    assert!(failure(&error).text().contains("days ahead"), "{error}");
+    std::fs::remove_dir_all(ahead).ok();
+    // Old and far from the list: it may be true.
+    let old = folder_with_prices("old", &aws_prices("2020-01-01", "\"g5.xlarge\" = 900.0"));
+    assert!(check(Format::Json, &check_args(old.clone())).is_ok());
+    let strict = CatalogCheck {
+        strict: true,
+        ..check_args(old.clone())
+    };
+    let error = check(Format::Json, &strict).unwrap_err();
+    assert!(failure(&error).message.contains("2 flags"), "{error}");
+    std::fs::remove_dir_all(old).ok();
+    assert_eq!(soundness(0), "sound");
+    assert_eq!(soundness(1), "sound, with 1 flag");
 }
 
 #[test]

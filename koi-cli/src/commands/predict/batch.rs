@@ -1,5 +1,9 @@
 //! `koi predict --batch`: every row of a table answered, in the order of the table.
 
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
 
@@ -15,7 +19,7 @@ use super::models::ModelBook;
 use super::target::Target;
 use super::{does_not_fit, gpu, price};
 use crate::failure::{ExitCode, Failure};
-use crate::output::{Format, emit};
+use crate::output::{Format, complain, emit, escape};
 
 /// Largest table.
 const MAX_BYTES: u64 = 256 << 20;
@@ -57,6 +61,9 @@ pub(super) fn run(
             (id, line(models, row, usd_per_gpu_hour, points))
         })
         .collect();
+    if let Some(remark) = repeated_ids(lines.iter().map(|(id, _)| id.as_str())) {
+        complain(&escape(&remark));
+    }
     let to_stdout = matches!(target, Target::Stdout);
     target.put(|to| write(to, &lines))?;
     if to_stdout {
@@ -64,6 +71,21 @@ pub(super) fn run(
     }
     let summary = Summary::of(&lines);
     emit(format, &summary, || summary.text())
+}
+
+/// A remark where a row_id does not say which row is meant; each is answered all the same.
+fn repeated_ids<'a>(ids: impl Iterator<Item = &'a str>) -> Option<String> {
+    let mut times: BTreeMap<&str, usize> = BTreeMap::new();
+    for id in ids {
+        *times.entry(id).or_default() += 1;
+    }
+    let repeated: Vec<(&str, usize)> = times.into_iter().filter(|(_, n)| *n > 1).collect();
+    let (first, n) = *repeated.first()?;
+    let first: String = first.chars().take(40).collect();
+    Some(format!(
+        "row_id is not unique: {} stand in more than one row, such as {first:?} in {n}",
+        repeated.len()
+    ))
 }
 
 fn read(input: &Path) -> Result<String, Failure> {
@@ -235,141 +257,5 @@ impl Summary {
             "{} rows: {} predicted, {} do not fit, {} not supported, {} invalid",
             self.rows, self.predicted, self.does_not_fit, self.unsupported, self.invalid
         )
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const TABLE: &str = "\
-row_id,model,gpu_type,num_gpus,tp,pp,engine,isl,osl,load_kind,concurrency_or_rate,out_tok_s_system
-a,llama-3.1-8b,H100,1,1,1,vllm,1000,200,concurrency,16,123456
-b,llama-3.1-405b,L40S,1,1,1,vllm,1000,200,batch,16,
-c,no-such-model,H100,1,1,1,vllm,1000,200,batch,16,
-d,llama-3.1-8b,H100,1,1,1,vllm,nan,200,batch,16,
-";
-
-    fn predicted(table: &str) -> Vec<(String, Line)> {
-        predicted_near(table, &MeasuredPoints::default())
-    }
-
-    fn predicted_near(table: &str, points: &MeasuredPoints) -> Vec<(String, Line)> {
-        let mut models = ModelBook::open(None).unwrap();
-        let rows = asked_rows(table).unwrap();
-        rows.into_iter()
-            .map(|row| {
-                let id = row.row_id.clone();
-                (id, line(&mut models, row, Some(2.0), points))
-            })
-            .collect()
-    }
-
-    fn written(lines: &[(String, Line)]) -> String {
-        let mut bytes = Vec::new();
-        write(&mut bytes, lines).unwrap();
-        String::from_utf8(bytes).unwrap()
-    }
-
-    #[test]
-    fn every_row_has_its_line_and_status() {
-        let lines = predicted(TABLE);
-        let statuses: Vec<&str> = lines.iter().map(|(_, l)| l.status()).collect();
-        assert_eq!(statuses, ["ok", "does_not_fit", "unsupported", "invalid"]);
-        let text = written(&lines);
-        assert_eq!(text.lines().count(), 5);
-        let columns = text.lines().next().unwrap().split(',').count();
-        assert_eq!(columns, 3 + 15 + 1);
-    }
-
-    #[test]
-    fn nothing_that_a_row_says_is_left_aside() {
-        let header = "row_id,model,gpu_type,num_gpus,tp,pp,ep,dp,engine,engine_version,kv_dtype,isl,osl,load_kind,concurrency_or_rate\n";
-        let good = "r,llama-3.1-8b,H100,1,1,1,,,vllm,0.9.0,,1000,200,concurrency,16";
-        let cases = [
-            (",1,1,1,,,", ",0,1,1,,,", "num_gpus"),
-            (",1,1,1,,,", ",1,0,1,,,", "tp"),
-            (",1,1,1,,,", ",1,1,1,,0,", "dp"),
-            (",1,1,1,,,", ",1,1,1,,1000000,", "tp · pp · dp"),
-            (",1,1,1,,,", ",,1,1,,1000000,", "tp · pp · dp"),
-            (",1,1,1,,,", ",1,1,1,7,,", "ep"),
-            ("0.9.0", "banana", "engine_version"),
-            ("0.9.0,,", "0.9.0,int1,", "kv_dtype"),
-            ("1000,200", "-1,200", "isl"),
-            ("1000,200", "1000,0", "osl"),
-        ];
-        assert_eq!(predicted(&format!("{header}{good}"))[0].1.status(), "ok");
-        for (from, to, word) in cases {
-            let lines = predicted(&format!("{header}{}", good.replace(from, to)));
-            let (status, reason) = (lines[0].1.status(), lines[0].1.reason());
-            assert!(
-                ["invalid", "unsupported"].contains(&status),
-                "{to}: {status}"
-            );
-            assert!(reason.contains(word), "{to}: {reason}");
-        }
-        for fine in [
-            "nightly-2026-02",
-            "gpt-oss-dev",
-            "1.x (docs)",
-            "0.5.1-rc0.pre1",
-            "",
-        ] {
-            let lines = predicted(&format!("{header}{}", good.replace("0.9.0", fine)));
-            assert_eq!(lines[0].1.status(), "ok", "{fine}");
-        }
-    }
-
-    #[test]
-    fn a_measured_value_cannot_leak() {
-        let other = TABLE.replace("123456", "9");
-        assert_eq!(written(&predicted(TABLE)), written(&predicted(&other)));
-    }
-
-    #[test]
-    fn measured_points_speak_for_others_and_never_for_themselves() {
-        let table = |id: &str, tokens: &str| {
-            let header = TABLE.lines().next().unwrap();
-            format!(
-                "source,{header}\nx,{id},llama-3.1-8b,H100,1,1,1,vllm,1000,200,concurrency,16,{tokens}\n"
-            )
-        };
-        let points = |text: &str| {
-            let mut models = ModelBook::open(None).unwrap();
-            super::super::perf::read(&mut models, text).unwrap().points
-        };
-        let (slow, fast) = (points(&table("a", "500")), points(&table("a", "5000")));
-        assert_eq!((slow.len(), fast.len()), (1, 1));
-        let throughput = |id: &str, points: &MeasuredPoints| {
-            let lines = predicted_near(&table(id, ""), points);
-            lines[0].1.values()[0].unwrap().mixed
-        };
-        let (low, high) = (throughput("b", &slow), throughput("b", &fast));
-        assert!(low.value < high.value, "{low:?} {high:?}");
-        assert!(low.coverage > 0.5);
-        let (own, other) = (throughput("a", &slow), throughput("a", &fast));
-        assert_eq!(own, other, "no measured value reaches its own row");
-    }
-
-    #[test]
-    fn below_capacity_what_comes_in_goes_out() {
-        let table = TABLE.replace("200,concurrency,16", "200,rate_rps,0.5");
-        let lines = predicted(&table);
-        let throughput = lines[0].1.values()[0].unwrap();
-        assert!(
-            (throughput.mixed.value - 100.0).abs() < 1e-6,
-            "{throughput:?}"
-        );
-        assert!(throughput.hi80 < 101.0);
-    }
-
-    #[test]
-    fn values_lie_inside_their_intervals() {
-        let lines = predicted(TABLE);
-        for stacked in lines[0].1.values() {
-            let s = stacked.unwrap();
-            assert!(s.lo80 <= s.mixed.value && s.mixed.value <= s.hi80, "{s:?}");
-        }
-        assert!(lines[0].1.usd_per_million().unwrap() > 0.0);
     }
 }

@@ -8,14 +8,20 @@ use super::settings::SettingReport;
 use crate::args::PredictArgs;
 use crate::output::{Grid, escape, number};
 
-/// The load in words.
-pub(super) fn load(args: &PredictArgs) -> String {
-    match (args.concurrency, args.batch_size, args.offline) {
+/// The load in words, with the replicas that it leaves without work.
+pub(super) fn load(args: &PredictArgs, n_idle_replicas: u32) -> String {
+    let mut words = match (args.concurrency, args.batch_size, args.offline) {
+        (Some(1), _, _) => "1 request in flight".to_owned(),
         (Some(n), _, _) => format!("{n} requests in flight"),
         (_, Some(n), _) => format!("one batch of {n}"),
         (_, _, true) => "a backlog".to_owned(),
         _ => format!("{} requests per second", args.rate.unwrap_or(1.0)),
+    };
+    if n_idle_replicas > 0 {
+        let all = args.replicas;
+        words.push_str(&format!(": {n_idle_replicas} of {all} replicas are idle"));
     }
+    words
 }
 
 const fn limit(limit: Limit) -> &'static str {
@@ -28,6 +34,21 @@ const fn limit(limit: Limit) -> &'static str {
     }
 }
 
+/// What gets done: under a closed load what its requests come to, for more of them would exceed
+/// that; else the capacity of a replica.
+fn pace(closed_rps: Option<f64>, capacity_rps: f64, is_saturated: bool) -> String {
+    if closed_rps.is_some() {
+        return format!("this load finishes {} req/s", number(closed_rps, 2));
+    }
+    let above = if is_saturated {
+        "; this load is above it: latencies are unbounded"
+    } else {
+        ""
+    };
+    let capacity = number(Some(capacity_rps), 2);
+    format!("a replica saturates at {capacity} req/s{above}")
+}
+
 pub(super) fn one(one: &One) -> String {
     let p = &one.prediction;
     let mut out = vec![
@@ -36,14 +57,9 @@ pub(super) fn one(one: &One) -> String {
             one.model, one.n_gpus, one.gpu_type, one.engine, one.load
         )),
         format!(
-            "limited by {}; a replica saturates at {} req/s{}",
+            "limited by {}; {}",
             limit(p.limited_by),
-            number(Some(p.capacity_rps), 2),
-            if p.saturated {
-                "; this load is above it: latencies are unbounded"
-            } else {
-                ""
-            }
+            pace(one.closed_rps, p.capacity_rps, p.saturated)
         ),
         String::new(),
         outcomes(one),
@@ -143,4 +159,17 @@ fn settings(report: &SettingReport) -> String {
         ]);
     }
     format!("{}\n\n{}", set.text(), moved.numbers(&[1, 2]).text())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_open_loads_and_backlogs_saturate() {
+        let closed = pace(Some(0.65), 1.5, false);
+        assert_eq!(closed, "this load finishes 0.65 req/s");
+        assert!(pace(None, 1.5, false).ends_with("saturates at 1.50 req/s"));
+        assert!(pace(None, 1.5, true).contains("above it"));
+    }
 }

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::super::hardware::positive_of_fit;
 use super::super::load::Rows;
 use super::super::{Fit, GpuRow, InstanceType, ScaleUp};
+use super::bounds;
 use crate::violation::Violations;
 
 pub(in crate::catalog) fn check(rows: &Rows, problems: &mut Violations) {
@@ -70,10 +71,12 @@ fn check_instance(at: &str, instance: &InstanceType, problems: &mut Violations) 
     if instance.source.is_empty() {
         problems.add(at, "names its source");
     }
+    bounds::check_instance(at, instance, problems);
 }
 
 fn check_gpu(at: &str, gpu: &GpuRow, problems: &mut Violations) {
     check_positive(at, gpu.positive(), problems);
+    bounds::check_gpu(at, gpu, problems);
     if let Some(fit) = gpu.fit() {
         check_fractions(at, fit, problems);
     }
@@ -108,6 +111,9 @@ fn check_positive<'a>(
     for (name, value) in values {
         if value.is_some_and(|v| !(v.is_finite() && v > 0.0)) {
             problems.add(format!("{at}.{name}"), "must be positive and finite");
+        }
+        if let Some(value) = value {
+            bounds::check_number(at, name, value, problems);
         }
     }
 }

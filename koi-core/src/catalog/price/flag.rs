@@ -57,6 +57,21 @@ impl PriceProblem {
             Self::UnknownPlace => "unknown_place",
         }
     }
+
+    /// Whether the row is wrong in itself, so that it must not count as a price. What is merely old
+    /// or far from the list may be true, and so may a place that nobody else has named.
+    #[must_use]
+    pub const fn is_error(self) -> bool {
+        match self {
+            Self::NotAPrice | Self::UnknownInstance => true,
+            // Somewhere it is tomorrow already.
+            Self::FromTheFuture { days } => days > 1,
+            Self::Stale { .. }
+            | Self::AboveList { .. }
+            | Self::BelowList { .. }
+            | Self::UnknownPlace => false,
+        }
+    }
 }
 
 impl fmt::Display for PriceProblem {

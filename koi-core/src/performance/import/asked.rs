@@ -1,7 +1,8 @@
 //! Rows of the tidy table as questions: only what describes a deployment and its load is read. What
 //! was measured is not looked at, so nothing of it can reach a prediction.
 
-use super::table::{Cells, Table};
+use super::quotes;
+use super::table::{Cells, Table, file_problem};
 use crate::surrogate::measured_row::{LoadKind, MeasuredRow};
 use crate::violation::FieldViolation;
 
@@ -21,6 +22,7 @@ pub struct AskedRow {
 /// # Errors
 /// When the text is no such table at all; problems of a row stay with the row.
 pub fn asked_rows(text: &str) -> Result<Vec<AskedRow>, Vec<FieldViolation>> {
+    quotes::check(text.trim_start_matches('\u{feff}')).map_err(file_problem)?;
     let table = Table::read(text, &REQUIRED)?;
     let rows = table.records().map(|cells| AskedRow {
         row_id: cells.text("row_id").to_owned(),
@@ -58,7 +60,9 @@ fn load_kind(cells: &mut Cells<'_>) -> Option<LoadKind> {
     let name = cells.text("load_kind");
     let kind = LoadKind::from_name(name);
     if kind.is_none() && !name.is_empty() {
-        cells.refuse("load_kind", "is not known");
+        let shown: String = name.chars().take(40).collect();
+        let known = LoadKind::NAMES.join(", ");
+        cells.refuse("load_kind", format!("{shown:?} is not known: {known}"));
     }
     kind
 }
@@ -93,6 +97,47 @@ mod tests {
         assert_eq!(
             (row.ep, row.n_requests, row.tp),
             (Some(0), Some(200), Some(2))
+        );
+    }
+
+    #[test]
+    fn a_table_that_can_be_read_two_ways_is_refused_by_place() {
+        let header = "row_id,model,gpu_type,isl,osl,load_kind,concurrency_or_rate,tp";
+        let row = "r,m,H100,100,10,batch,4,2";
+        let twice = asked_rows(&format!("{header},isl,osl\n{row},9,9\n")).unwrap_err();
+        let shown: Vec<String> = twice
+            .iter()
+            .map(|p| format!("{}, {}", p.field, p.message))
+            .collect();
+        assert_eq!(
+            shown,
+            [
+                "line 1, column 9 has the name of column 4: \"isl\"",
+                "line 1, column 10 has the name of column 5: \"osl\""
+            ]
+        );
+        let open = asked_rows(&format!("{header}\n{row}\n\"{row}\n")).unwrap_err();
+        assert!(open[0].message.contains("line 3, character 1"), "{open:?}");
+        let text = format!("{header}\n{row}\n{row},surplus\n{row},,\n");
+        let rows = asked_rows(&text).unwrap();
+        assert!(rows[0].row.is_ok() && rows[2].row.is_ok());
+        let refused = rows[1].row.as_ref().unwrap_err();
+        assert_eq!(refused.len(), 1);
+        assert!(
+            refused[0].message.contains("line 3") && refused[0].message.contains("column 9"),
+            "{refused:?}"
+        );
+    }
+
+    #[test]
+    fn a_load_kind_that_is_not_known_comes_back_with_the_known_ones() {
+        let text = "row_id,model,gpu_type,isl,osl,load_kind,concurrency_or_rate,tp\n\
+            r,m,H100,100,10,sometimes,4,2\n";
+        let rows = asked_rows(text).unwrap();
+        let why = &rows[0].row.as_ref().unwrap_err()[0].message;
+        assert!(
+            why.contains("\"sometimes\"") && why.contains("rate_rps"),
+            "{why}"
         );
     }
 

@@ -2,17 +2,18 @@
 
 use std::collections::BTreeMap;
 
-use super::{Given, Import};
+use super::{Given, Import, MAX_PROBLEMS};
 use crate::performance::PerformanceRow;
 use crate::violation::{FieldViolation, Violations};
 
 /// A parsed table: column places and the records with their line numbers.
 pub(super) struct Table {
     columns: BTreeMap<String, usize>,
+    n_columns: usize,
     records: Vec<(u64, csv::StringRecord)>,
 }
 
-fn file_problem(message: impl Into<String>) -> Vec<FieldViolation> {
+pub(super) fn file_problem(message: impl Into<String>) -> Vec<FieldViolation> {
     vec![FieldViolation {
         field: "file".to_owned(),
         message: message.into(),
@@ -30,7 +31,14 @@ impl Table {
         let header = reader
             .headers()
             .map_err(|e| file_problem(format!("its header cannot be read: {e}")))?;
-        let columns: BTreeMap<String, usize> = header.iter().map(str::to_owned).zip(0..).collect();
+        let columns = columns(header).map_err(|twice| {
+            let problem = |message| FieldViolation {
+                field: "line 1".to_owned(),
+                message,
+            };
+            twice.into_iter().map(problem).collect::<Vec<_>>()
+        })?;
+        let n_columns = header.len();
         let missing: Vec<&str> = required
             .iter()
             .copied()
@@ -48,7 +56,11 @@ impl Table {
             let line = record.position().map_or(0, csv::Position::line);
             records.push((line, record));
         }
-        Ok(Self { columns, records })
+        Ok(Self {
+            columns,
+            n_columns,
+            records,
+        })
     }
 
     /// Every record, as cells.
@@ -57,9 +69,50 @@ impl Table {
             columns: &self.columns,
             record,
             line: *line,
-            problems: Violations::default(),
+            problems: surplus(record, *line, self.n_columns),
         })
     }
+}
+
+/// Places of the columns, or every name that is there more than once.
+fn columns(header: &csv::StringRecord) -> Result<BTreeMap<String, usize>, Vec<String>> {
+    let mut columns = BTreeMap::new();
+    let mut twice = Vec::new();
+    // A column without a name is never asked for.
+    for (index, name) in header.iter().enumerate().filter(|(_, n)| !n.is_empty()) {
+        if let Some(first) = columns.insert(name.to_owned(), index) {
+            twice.push(format!(
+                "column {} has the name of column {}: {:?}",
+                index + 1,
+                first + 1,
+                shortened(name)
+            ));
+        }
+    }
+    if twice.is_empty() {
+        Ok(columns)
+    } else {
+        twice.truncate(MAX_PROBLEMS);
+        Err(twice)
+    }
+}
+
+/// Cells beyond the header's columns: then it is not known which cell belongs to which column.
+fn surplus(record: &csv::StringRecord, line: u64, n_columns: usize) -> Violations {
+    let mut problems = Violations::default();
+    let beyond = record.iter().enumerate().skip(n_columns);
+    if let Some((index, cell)) = beyond.into_iter().find(|(_, cell)| !cell.is_empty()) {
+        problems.add(
+            "cells",
+            format!(
+                "line {line} has {} cells, and the header has {n_columns} columns: {:?} in column {} has none",
+                record.len(),
+                shortened(cell),
+                index + 1
+            ),
+        );
+    }
+    problems
 }
 
 /// Reads every record of a table as a row; one that cannot be read costs itself.

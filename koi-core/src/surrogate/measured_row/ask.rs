@@ -19,6 +19,9 @@ pub struct RowPrediction {
     pub ttft_p99_ms: Option<f64>,
     /// Generated tokens per second of the whole deployment.
     pub out_tok_s_system: Option<f64>,
+    /// Requests in flight of the whole deployment, where an answer is over with its first token:
+    /// tokens per second are then these over the mean TTFT.
+    pub in_flight_of_single_tokens: Option<f64>,
     /// What the learned members stand on.
     pub situation: Situation,
 }
@@ -69,6 +72,7 @@ impl Question {
                 .map(|mean| 2.0 * mean)
                 .or_else(|| steady.map(|ms| wave.map_or(ms, |wave| wave.max(ms)))),
             out_tok_s_system: prediction.outcomes.get(Outcome::ThroughputTokensPerSec),
+            in_flight_of_single_tokens: self.in_flight_of_single_tokens(),
             situation: situation::of(&evaluation),
         })
     }
@@ -91,7 +95,7 @@ impl Question {
         [
             latency.tpot.map(|s| s.mean_ms()),
             backlog.or(latency.ttft.map(|s| s.mean_ms())),
-            Some(rate * f64::from(self.n_replicas)),
+            Some(rate * f64::from(self.n_busy_replicas)),
         ]
     }
 
@@ -119,12 +123,23 @@ impl Question {
         crate::surrogate::predict_on(&self.deployment(gpu), &self.demand(&slo), ground)
     }
 
+    fn in_flight_of_single_tokens(&self) -> Option<f64> {
+        let keeps_them = matches!(
+            self.load_kind,
+            LoadKind::Concurrency | LoadKind::StaticBatch
+        );
+        let is_single = self.workload.osl.mean <= 1.0;
+        let busy = f64::from(self.n_busy_replicas);
+        let load = self.load_per_replica.filter(|_| keeps_them && is_single);
+        load.map(|n| n * busy)
+    }
+
     fn deployment<'a>(&'a self, gpu: &'a GpuType) -> Deployment<'a> {
         Deployment {
             model: &self.model,
             gpu,
             shape: self.shape,
-            n_replicas: self.n_replicas,
+            n_replicas: self.n_busy_replicas,
             price_usd_per_hour_per_replica: None,
         }
     }

@@ -1,5 +1,7 @@
 //! From a row to a deployment and a demand: the rules for what a table leaves open.
 
+mod problems;
+
 use super::{LoadKind, MeasuredRow};
 use crate::catalog::GpuType;
 use crate::configuration::EngineShape;
@@ -7,11 +9,6 @@ use crate::job::{ArrivalPattern, JobClass, LengthStats, Slo, Workload};
 use crate::model::{KvDtype, ModelFacts, WeightDtype};
 use crate::surrogate::EngineGeneration;
 
-/// Largest number of devices and requests that is reasoned about.
-const MAX_COUNT: f64 = 1e6;
-/// Most devices of one deployment, and longest mean length in tokens.
-const MAX_GPUS: u64 = 10_000;
-const MAX_TOKENS: f64 = 1e7;
 /// A benchmark submission that does not state its split takes the smallest that leaves the cache
 /// this share of memory.
 const WEIGHTS_SHARE: f64 = 0.6;
@@ -25,8 +22,11 @@ pub struct Question {
     pub model: ModelFacts,
     /// Engine settings of one replica.
     pub shape: EngineShape,
-    /// Equal replicas.
+    /// Equal replicas: what is paid for.
     pub n_replicas: u32,
+    /// Replicas that have anything to do: with fewer requests in flight than replicas, one for each
+    /// request. The load is theirs alone.
+    pub n_busy_replicas: u32,
     /// The engine.
     pub generation: EngineGeneration,
     /// Lengths.
@@ -47,7 +47,7 @@ impl Question {
     /// # Errors
     /// Everything that keeps the row from being asked, joined by "; ".
     pub fn of(row: &MeasuredRow, model: &ModelFacts, gpu: &GpuType) -> Result<Self, String> {
-        let problems = problems(row);
+        let problems = problems::of(row);
         let generation = EngineGeneration::of(&row.engine, row.engine_version.as_deref(), row.year);
         let (Some(isl), Some(osl), Some(load_kind), Some(generation), []) =
             (row.isl, row.osl, row.load_kind, generation, &problems[..])
@@ -57,9 +57,11 @@ impl Question {
         if row.ep.is_some_and(|ep| ep != 1) && model.moe.is_none() {
             return Err("ep is given, and the model has no experts to spread".to_owned());
         }
+        problems::check_context(isl + osl, model, generation)?;
         let (model, weight_dtype) = in_format(row, model, gpu, load_kind)?;
         let split = Split::of(row, &model, weight_dtype, gpu)?;
-        let replicas = f64::from(split.n_replicas);
+        let n_busy_replicas = busy_replicas(load_kind, row.load, split.n_replicas);
+        let replicas = f64::from(n_busy_replicas);
         let load_per_replica = row.load.map(|load| match load_kind {
             LoadKind::RateRps => load / replicas,
             LoadKind::Concurrency
@@ -93,12 +95,13 @@ impl Question {
             ..EngineShape::default()
         };
         let mut model = model;
-        // What ran, ran: a longer context than the checkpoint's was configured.
+        // The template's tokens, and what a compiled engine was built for.
         model.max_position = model.max_position.max(longest as u32);
         Ok(Self {
             model,
             shape,
             n_replicas: split.n_replicas,
+            n_busy_replicas,
             generation,
             workload: workload(isl, osl),
             load_kind,
@@ -131,86 +134,18 @@ impl Question {
     }
 }
 
-/// Everything that a row lacks.
-fn problems(row: &MeasuredRow) -> Vec<String> {
-    let mut out = Vec::new();
-    let mut need = |is_there: bool, what: &str| {
-        if !is_there {
-            out.push(what.to_owned());
+/// Replicas that have a request, of those there are: requests in flight spread over as many
+/// replicas as there are, and over no more than there are requests.
+fn busy_replicas(kind: LoadKind, load: Option<f64>, n_replicas: u32) -> u32 {
+    match kind {
+        LoadKind::Concurrency | LoadKind::StaticBatch | LoadKind::AllAtOnce => {
+            load.map_or(n_replicas, |n| (n.floor() as u32).clamp(1, n_replicas))
         }
-    };
-    let sane = |x: Option<f64>| x.is_some_and(|x| x > 0.0 && x <= MAX_TOKENS);
-    need(
-        !row.is_disaggregated,
-        "prompts and generation on separate devices are not modelled",
-    );
-    for (name, tokens) in [("isl", row.isl), ("osl", row.osl)] {
-        let why = match tokens {
-            None => format!("{name} is not given"),
-            Some(_) => format!("{name} must be above 0 and at most {MAX_TOKENS}"),
-        };
-        need(sane(tokens), &why);
+        // A limit of every engine, arrivals, and backlogs: every replica has its part.
+        LoadKind::MaxNumSeqs | LoadKind::RateRps | LoadKind::Offline | LoadKind::Scenario => {
+            n_replicas
+        }
     }
-    need(row.load_kind.is_some(), "load_kind is not known");
-    let needs_load = row.load_kind.is_some_and(LoadKind::needs_load);
-    need(
-        !needs_load || sane(row.load),
-        "concurrency_or_rate is not given",
-    );
-    need(
-        row.load.is_none_or(|l| l <= MAX_COUNT),
-        "concurrency_or_rate is absurd",
-    );
-    let known = EngineGeneration::of(&row.engine, row.engine_version.as_deref(), row.year);
-    need(known.is_some(), "the engine is not known");
-    let version = row.engine_version.as_deref().unwrap_or_default();
-    let why = format!("engine_version {:?} is no version", start(version));
-    need(is_version(version), &why);
-    let kv = row.kv_dtype.as_deref().unwrap_or_default();
-    let why = format!(
-        "kv_dtype {:?} is not known: auto, fp16, bf16 or fp8",
-        start(kv)
-    );
-    need(KV_DTYPES.contains(&kv), &why);
-    let widths = [row.tp, row.pp, row.dp].map(|w| u64::from(w.unwrap_or(1).max(1)));
-    let needed = widths.into_iter().fold(1, u64::saturating_mul);
-    let there = row.num_gpus.map_or(MAX_GPUS, u64::from).min(MAX_GPUS);
-    let why = format!("tp · pp · dp = {needed} devices are more than the {there} there can be");
-    need(needed <= there, &why);
-    let gpus = [row.num_gpus, row.tp];
-    need(
-        gpus.into_iter().flatten().any(|n| n > 0),
-        "neither num_gpus nor tp is given",
-    );
-    out
-}
-
-fn start(text: &str) -> String {
-    text.chars().take(40).collect()
-}
-
-/// What a cache format may be called.
-const KV_DTYPES: [&str; 8] = [
-    "",
-    "auto",
-    "fp16",
-    "bf16",
-    "fp16/bf16",
-    "fp8",
-    "fp8_e4m3",
-    "fp8_e5m2",
-];
-
-/// Versions are numbers, or builds between them; none is fine.
-fn is_version(text: &str) -> bool {
-    let is_build = ["dev", "nightly", "main", "latest"]
-        .iter()
-        .any(|word| text.contains(word));
-    text.is_empty()
-        || is_build
-        || text
-            .trim_start_matches('v')
-            .starts_with(|c: char| c.is_ascii_digit())
 }
 
 /// The model as the row's weights are stored.

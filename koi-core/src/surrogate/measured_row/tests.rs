@@ -2,6 +2,8 @@
 
 use super::*;
 use crate::model::{KvDtype, WeightDtype};
+use crate::surrogate::neighbours::NeighbourVoice;
+use crate::surrogate::stack::{Calibration, StackPrediction};
 use crate::surrogate::tests::{facts, gpu};
 use crate::surrogate::{EngineGeneration, EngineProfile};
 
@@ -49,6 +51,71 @@ fn replicas_share_the_load_and_add_their_throughput() {
 }
 
 #[test]
+fn replicas_without_a_request_generate_nothing() {
+    let of = |replicas: u32, load: f64| {
+        let row = MeasuredRow {
+            num_gpus: Some(4 * replicas),
+            load: Some(load),
+            ..row()
+        };
+        let question = question(&row);
+        let busy = (question.n_replicas, question.n_busy_replicas);
+        let profile = EngineProfile::embedded(question.generation);
+        let means = question.ask_means(gpu("H100"), profile);
+        (busy, predicted(&row), means)
+    };
+    let (_, alone, _) = of(1, 1.0);
+    let (busy, idle, means) = of(8, 1.0);
+    assert_eq!(busy, (8, 1), "all are there, and paid for");
+    assert_eq!(idle.out_tok_s_system, alone.out_tok_s_system);
+    assert_eq!(idle.ttft_p99_ms, alone.ttft_p99_ms);
+    assert_eq!(means[2], idle.out_tok_s_system);
+    let (busy, three, _) = of(8, 3.0);
+    assert_eq!(busy, (8, 3));
+    let ratio = three.out_tok_s_system.unwrap() / alone.out_tok_s_system.unwrap();
+    assert!((ratio - 3.0).abs() < 1e-9, "{ratio}");
+    let (busy, eight, _) = of(8, 8.0);
+    assert_eq!(busy, (8, 8));
+    assert!(eight.out_tok_s_system > three.out_tok_s_system);
+}
+
+fn stacked(row: &MeasuredRow) -> StackPrediction {
+    let generation = question(row).generation;
+    let voice = |_| NeighbourVoice::default();
+    Calibration::embedded().stack(&predicted(row), "H100", generation, voice)
+}
+
+#[test]
+fn answers_of_one_token_come_out_as_fast_as_first_tokens() {
+    let of = |kind: LoadKind, load: f64| {
+        stacked(&MeasuredRow {
+            num_gpus: Some(4),
+            osl: Some(1.0),
+            load: Some(load),
+            load_kind: Some(kind),
+            ..row()
+        })
+    };
+    let open = of(LoadKind::RateRps, 1.5).out_tok_s_system.unwrap();
+    assert!((open.mixed.value - 1.5).abs() < 1e-9, "{open:?}");
+    assert!(open.hi80 < 1.6);
+    for n in [1.0, 16.0] {
+        let closed = of(LoadKind::Concurrency, n);
+        let (rate, ttft) = (
+            closed.out_tok_s_system.unwrap(),
+            closed.ttft_mean_ms.unwrap(),
+        );
+        let expected = n / ttft.mixed.value * 1e3;
+        assert!((rate.mixed.value / expected - 1.0).abs() < 1e-9, "{rate:?}");
+        assert!(rate.lo80 < rate.mixed.value && rate.mixed.value < rate.hi80);
+    }
+    // Above capacity what comes in does not go out.
+    let above = of(LoadKind::RateRps, 1e4);
+    assert!(above.ttft_mean_ms.is_none());
+    assert!(above.out_tok_s_system.unwrap().mixed.value < 1e3);
+}
+
+#[test]
 fn every_gap_is_named_at_once() {
     let bare = Question::of(
         &MeasuredRow::default(),
@@ -83,6 +150,50 @@ fn formats_follow_the_row_and_the_engine() {
     });
     assert_eq!(tensorrt.generation, EngineGeneration::TensorrtPreview);
     assert_eq!(tensorrt.shape.kv_dtype, KvDtype::Fp8);
+}
+
+#[test]
+fn a_request_ends_before_the_positions_do() {
+    let longest = facts("Llama-3.1-70B").max_position;
+    let of = |engine: &str, isl: u32| {
+        let row = MeasuredRow {
+            engine: engine.to_owned(),
+            engine_version: Some("0.9.0".to_owned()),
+            isl: Some(f64::from(isl)),
+            ..row()
+        };
+        Question::of(&row, &facts("Llama-3.1-70B"), gpu("H100"))
+    };
+    assert!(of("vllm", longest - 256).is_ok());
+    let why = of("vllm", longest - 255).unwrap_err();
+    assert!(
+        why.contains("131073") && why.contains("131072 (max_position"),
+        "{why}"
+    );
+    // Built for a length, whatever the checkpoint says.
+    assert!(of("tensorrt-llm", longest).is_ok());
+}
+
+#[test]
+fn names_that_are_not_known_come_back_with_the_known_ones() {
+    for engine in EngineGeneration::ENGINES {
+        assert!(
+            EngineGeneration::of(engine, None, None).is_some(),
+            "{engine}"
+        );
+    }
+    for kind in LoadKind::NAMES {
+        assert!(LoadKind::from_name(kind).is_some(), "{kind}");
+    }
+    let row = MeasuredRow {
+        engine: "tgi".to_owned(),
+        load_kind: None,
+        ..row()
+    };
+    let why = Question::of(&row, &facts("Llama-3.1-70B"), gpu("H100")).unwrap_err();
+    for words in ["engine \"tgi\"", "deepspeed-mii", "load_kind", "rate_rps"] {
+        assert!(why.contains(words), "{words} in {why}");
+    }
 }
 
 #[test]
