@@ -5,9 +5,11 @@ use koi_core::ids::{Generation, JobId};
 use koi_core::rollout::SloTally;
 use koi_core::rollout::live::Live;
 use koi_core::store::{JobRecord, ReplicaPhase, ReplicaRecord, ReplicaRole, ServerState};
-use koi_core::telemetry::series::HistogramSeries;
+use koi_core::telemetry::pool::PooledWindow;
+use koi_core::telemetry::series::{CounterSeries, HistogramSeries};
 use koi_core::tick::observatory::{CurrentView, Interval, Observatory};
 use koi_core::time::UtcMicros;
+use koi_core::variables::{Outcome, OutcomeValues};
 use koi_proto::v1;
 use tonic::Status;
 
@@ -143,6 +145,18 @@ fn usd_per_hour(state: &ServerState, job: JobId, generation: Generation) -> Opti
     replicas.map(price).sum()
 }
 
+/// The outcomes with the throughput that the job had over the time shown: replicas that followed each
+/// other served one after the other, and a sum over all of them would count each for the whole time.
+fn over_time(mut outcomes: OutcomeValues, pooled: &PooledWindow) -> OutcomeValues {
+    let seconds = pooled.end.seconds_since(pooled.start);
+    let tokens = pooled.total(CounterSeries::GenerationTokens);
+    if let Some(tokens) = tokens.filter(|_| seconds > 0.0) {
+        let per_second = tokens as f64 / seconds;
+        outcomes.set(Outcome::ThroughputTokensPerSec, Some(per_second));
+    }
+    outcomes
+}
+
 fn measured(view: &CurrentView, tally: SloTally) -> v1::Measured {
     let mean_based = if view.observation.mean_based {
         vec!["p99_ttft_ms".to_owned(), "p99_tpot_ms".to_owned()]
@@ -151,7 +165,7 @@ fn measured(view: &CurrentView, tally: SloTally) -> v1::Measured {
     };
     v1::Measured {
         mediators: encode::mediators(&view.observation.mediators),
-        outcomes: encode::outcomes(&view.observation.outcomes),
+        outcomes: encode::outcomes(&over_time(view.observation.outcomes, &view.pooled)),
         mean_based,
         n_requests: view.pooled.observations(HistogramSeries::TimeToFirstToken),
         from_us: view.pooled.start.0,
@@ -163,15 +177,51 @@ fn measured(view: &CurrentView, tally: SloTally) -> v1::Measured {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+
     use koi_core::gpu::GpuFacts;
     use koi_core::host::{HostFacts, HostPrice, HostRecord};
     use koi_core::ids::{HostGeneration, ReplicaId};
     use koi_core::rollout::live::{ObservedPhase, ObservedReplica, ObservedState};
+    use koi_core::telemetry::pool::merge;
+    use koi_core::telemetry::window::{CachePool, Window};
 
     use super::*;
 
     const JOB: JobId = JobId(uuid::Uuid::from_u128(7));
     const NOW: UtcMicros = UtcMicros(1_000_000);
+
+    /// A minute of one replica that made 6,000 tokens.
+    fn minute(replica: &str, from_s: i64) -> Window {
+        Window {
+            replica: replica.parse().unwrap(),
+            start: UtcMicros(from_s * 1_000_000),
+            end: UtcMicros((from_s + 60) * 1_000_000),
+            elapsed_micros: 60_000_000,
+            scrapes: 13,
+            failed_scrapes: 0,
+            gpus: 1,
+            counters: BTreeMap::from([(CounterSeries::GenerationTokens, 6_000)]),
+            gauges: BTreeMap::new(),
+            histograms: BTreeMap::new(),
+            tpot_source: None,
+            cache: CachePool::default(),
+            flags: BTreeSet::new(),
+        }
+    }
+
+    #[test]
+    fn replicas_that_followed_each_other_do_not_add_up() {
+        let tokens_per_second = |windows: &[Window]| {
+            let pooled = merge(windows).unwrap();
+            over_time(OutcomeValues::absent(), &pooled).get(Outcome::ThroughputTokensPerSec)
+        };
+        let one = minute("chat.g1.r0.0", 0);
+        let after = [one.clone(), minute("chat.g2.r0.0", 60)];
+        let beside = [one, minute("chat.g1.r0.1", 0)];
+        assert_eq!(tokens_per_second(&after), Some(100.0));
+        assert_eq!(tokens_per_second(&beside), Some(200.0));
+    }
 
     /// A host of four devices.
     fn host(name: &str, usd_per_hour: Option<f64>) -> HostRecord {
