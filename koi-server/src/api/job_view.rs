@@ -184,7 +184,7 @@ mod tests {
     use koi_core::ids::{HostGeneration, ReplicaId};
     use koi_core::rollout::live::{ObservedPhase, ObservedReplica, ObservedState};
     use koi_core::telemetry::pool::merge;
-    use koi_core::telemetry::window::{CachePool, Window};
+    use koi_core::telemetry::window::Window;
 
     use super::*;
 
@@ -205,7 +205,7 @@ mod tests {
             gauges: BTreeMap::new(),
             histograms: BTreeMap::new(),
             tpot_source: None,
-            cache: CachePool::default(),
+            cache: Default::default(),
             flags: BTreeSet::new(),
         }
     }
