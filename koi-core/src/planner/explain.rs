@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use super::bid::{Admission, Bid, Offer, Taken, uses};
 use super::enumerate::{LadderOption, label};
-use super::learning_money::bare_gain;
+use super::learning_money::unpaid;
 use super::plan::Chosen;
 use super::pools::{CHAIN_SIZES, Pools};
 use super::standing::MustMove;
@@ -332,20 +332,6 @@ fn offer_line(bid: &Bid<'_>, offer: &Offer, picked: Option<&Offer>, rest: &Rest<
         code: code.to_owned(),
         reason,
     }
-}
-
-/// Why an option that would be taken for what it teaches is not.
-fn unpaid(bid: &Bid<'_>, offer: &Offer) -> String {
-    let eig = offer.option.terms.eig.value().unwrap_or(0.0);
-    let own = bare_gain(offer);
-    let rule = match bid.current {
-        Some(_) => {
-            "such a swap is made at most as often as a probe and paid from \
-             learning.probe_usd_per_day"
-        }
-        None => "a first placement costs nothing more for what it teaches",
-    };
-    format!("only what it teaches speaks for it (EIG {eig:.3}; gain without it {own:.4}): {rule}")
 }
 
 /// Code and sentence of an option that was not chosen.

@@ -123,3 +123,17 @@ pub(super) fn explorations(
     }
     made
 }
+
+/// Why an option that would be taken for what it teaches is not.
+pub(super) fn unpaid(bid: &Bid<'_>, offer: &Offer) -> String {
+    let eig = offer.option.terms.eig.value().unwrap_or(0.0);
+    let own = bare_gain(offer);
+    let rule = match bid.current {
+        Some(_) => {
+            "such a swap is made at most as often as a probe and paid from \
+             learning.probe_usd_per_day"
+        }
+        None => "a first placement costs nothing more for what it teaches",
+    };
+    format!("only what it teaches speaks for it (EIG {eig:.3}; gain without it {own:.4}): {rule}")
+}

@@ -20,6 +20,7 @@ use crate::model::ModelFacts;
 use crate::params::Params;
 use crate::plan::{PlanDraft, replica_id};
 use crate::plan_check::{CheckedPlan, check};
+use crate::score::eig::EdgePowers;
 use crate::slow_loop::SlowState;
 use crate::snapshot::Snapshot;
 use crate::store::{JobRecord, JobState, ReplicaPhase, ReplicaRecord, ReplicaRole, ServerState};
@@ -72,6 +73,20 @@ fn lengths(mean: f64) -> LengthStats {
         p95: mean * 2.0,
         p99: mean * 3.0,
     }
+}
+
+/// Two jobs of one model that run beside each other, with contrasts kept and nothing known of any
+/// edge.
+pub(crate) fn two_of_a_model() -> World {
+    let mut world = World::fleet();
+    let mut spec = chat("first");
+    spec.workload.arrival_rate_rps = 6.0;
+    world.job(1, spec.clone());
+    spec.name = "second".parse().unwrap();
+    world.job(2, spec);
+    world.tick();
+    world.snapshot.edge_powers = Some(EdgePowers::default());
+    world
 }
 
 /// An online chat over an 8 B model; tests change what they are about.

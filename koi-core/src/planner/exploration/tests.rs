@@ -5,21 +5,8 @@ use crate::params::Params;
 use crate::plan::{ActionKind, PlanDraft, SwapReason};
 use crate::plan_check::check;
 use crate::planner::plan;
-use crate::planner::test_world::{World, chat, context, job_id};
+use crate::planner::test_world::{World, chat, context, job_id, two_of_a_model};
 use crate::score::eig::{EdgePower, Eig};
-
-/// One job that runs and a second of the same model elsewhere, with contrasts kept.
-fn world() -> World {
-    let mut world = World::fleet();
-    let mut spec = chat("first");
-    spec.workload.arrival_rate_rps = 6.0;
-    world.job(1, spec.clone());
-    spec.name = "second".parse().unwrap();
-    world.job(2, spec);
-    world.tick();
-    world.snapshot.edge_powers = Some(EdgePowers::default());
-    world
-}
 
 fn with_params(params: &Params, world: &World) -> PlanDraft {
     let context = PlanningContext {
@@ -36,7 +23,7 @@ fn gains(draft: &PlanDraft) -> Vec<Option<f64>> {
 
 #[test]
 fn without_contrasts_no_gain_is_computed_and_nothing_is_probed() {
-    let mut world = world();
+    let mut world = two_of_a_model();
     world.snapshot.edge_powers = None;
     let draft = world.plan();
     assert!(gains(&draft).iter().all(Option::is_none));
@@ -45,7 +32,7 @@ fn without_contrasts_no_gain_is_computed_and_nothing_is_probed() {
 
 #[test]
 fn keeping_teaches_nothing_and_another_setting_something() {
-    let world = world();
+    let world = two_of_a_model();
     let draft = world.plan();
     let current = draft.considered.iter().filter(|c| c.code == "CURRENT");
     for line in current {
@@ -58,7 +45,7 @@ fn keeping_teaches_nothing_and_another_setting_something() {
 
 #[test]
 fn a_probe_is_outside_the_budget_says_so_and_commits_what_it_tests() {
-    let mut world = world();
+    let mut world = two_of_a_model();
     world.snapshot.state.slow.swap_budget = 0;
     // What a change costs is the day's USD, not the churn price.
     let params = Params {
@@ -106,7 +93,7 @@ fn a_probe_is_outside_the_budget_says_so_and_commits_what_it_tests() {
 
 #[test]
 fn probes_end_with_the_money_the_period_and_the_last_weak_edge() {
-    let mut world = world();
+    let mut world = two_of_a_model();
     // With a budget a better swap of the same job would be taken instead.
     world.snapshot.state.slow.swap_budget = 0;
     let params = Params {

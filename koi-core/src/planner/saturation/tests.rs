@@ -6,20 +6,13 @@ use crate::plan::{ActionKind, PlanAction, PlanDraft};
 use crate::planner::context::PlanningContext;
 use crate::planner::plan;
 use crate::planner::scoring::current_beliefs;
-use crate::planner::test_world::{World, chat, context};
-use crate::score::eig::{EdgePowers, information_gain, saturate};
+use crate::planner::test_world::{World, context, two_of_a_model};
+use crate::score::eig::{information_gain, saturate};
 
 /// Two jobs of one model that run beside each other, with nothing known of any edge and much to be
 /// gained by knowing.
 fn world() -> World {
-    let mut world = World::fleet();
-    let mut spec = chat("first");
-    spec.workload.arrival_rate_rps = 6.0;
-    world.job(1, spec.clone());
-    spec.name = "second".parse().unwrap();
-    world.job(2, spec);
-    world.tick();
-    world.snapshot.edge_powers = Some(EdgePowers::default());
+    let mut world = two_of_a_model();
     world.snapshot.state.slow.explore_weight = 2.0;
     world
 }
