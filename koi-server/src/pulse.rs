@@ -1,7 +1,9 @@
-//! Whether the database answers now: asked once a second, whatever else is written or read.
+//! Whether the database answers now and takes what is written: asked once a second, whatever else is
+//! written or read.
 //!
 //! A write that hangs says nothing until its deadline, and nothing at all while nobody writes. What is
-//! told here is the time since the last answer, so that a database that hangs is not called well.
+//! told here is the time since the last answer, so that a database that hangs is not called well, and
+//! what was refused of late, so that one whose disk is full is not either.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -20,7 +22,10 @@ const ASK_AGAIN: Duration = Duration::from_secs(10);
 
 /// What the last answers were. Cheap to clone.
 #[derive(Debug, Clone)]
-pub struct Pulse(Arc<Mutex<Beat>>);
+pub struct Pulse {
+    beat: Arc<Mutex<Beat>>,
+    store: Store,
+}
 
 #[derive(Debug)]
 struct Beat {
@@ -32,23 +37,27 @@ impl Pulse {
     /// Starts asking; it ends when `shutdown` is cancelled.
     #[must_use]
     pub fn start(store: Store, shutdown: CancellationToken) -> (Self, tokio::task::JoinHandle<()>) {
-        let pulse = Self(Arc::new(Mutex::new(Beat {
+        let beat = Beat {
             answered_at: Instant::now(),
             error: None,
-        })));
+        };
+        let pulse = Self {
+            beat: Arc::new(Mutex::new(beat)),
+            store,
+        };
         let asking = pulse.clone();
         let task = tokio::spawn(async move {
             tokio::select! {
                 () = shutdown.cancelled() => {}
-                () = asking.ask(&store) => {}
+                () = asking.ask() => {}
             }
         });
         (pulse, task)
     }
 
-    async fn ask(&self, store: &Store) {
+    async fn ask(&self) {
         loop {
-            match tokio::time::timeout(ASK_AGAIN, store.ping()).await {
+            match tokio::time::timeout(ASK_AGAIN, self.store.ping()).await {
                 Ok(Ok(())) => {
                     *self.lock() = Beat {
                         answered_at: Instant::now(),
@@ -63,13 +72,14 @@ impl Pulse {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Beat> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.beat.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is wrong with the database; `None` when it answers.
+    /// What is wrong with the database; `None` when it answers and refused nothing of late.
     #[must_use]
     pub fn problem(&self) -> Option<String> {
-        self.lock().problem_at(Instant::now())
+        let silence = self.lock().problem_at(Instant::now());
+        silence.or_else(|| self.store.refused_writes())
     }
 }
 

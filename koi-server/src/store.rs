@@ -22,6 +22,7 @@ mod page;
 mod performance;
 mod plan;
 mod price;
+mod refused;
 mod replica;
 mod request;
 mod slow_history;
@@ -89,6 +90,7 @@ pub struct Store {
     shared: PgPool,
     options: StoreOptions,
     telemetry: std::sync::Arc<telemetry::Caches>,
+    refused: std::sync::Arc<refused::RefusedWrites>,
 }
 
 impl Store {
@@ -132,6 +134,7 @@ impl Store {
             shared,
             options,
             telemetry: std::sync::Arc::default(),
+            refused: std::sync::Arc::default(),
         })
     }
 
@@ -159,6 +162,13 @@ impl Store {
     pub async fn ping(&self) -> Result<(), StoreError> {
         sqlx::query("SELECT 1").execute(&self.control).await?;
         Ok(())
+    }
+
+    /// What a database that answers refused to write in the last minute, and why: a full disk, a
+    /// standby. `None` when nothing was refused.
+    #[must_use]
+    pub fn refused_writes(&self) -> Option<String> {
+        self.refused.told_at(tokio::time::Instant::now())
     }
 
     /// When the database was started, in microseconds since the Unix epoch: another time means that

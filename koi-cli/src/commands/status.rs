@@ -23,7 +23,7 @@ pub(crate) fn text(s: &v1::GetStatusReply) -> String {
     let database = if s.database_ok {
         "ok".to_owned()
     } else {
-        format!("away: {}", s.database_error)
+        format!("failing: {}", s.database_error)
     };
     let lines = [
         format!(
@@ -77,11 +77,11 @@ mod tests {
         };
         assert_eq!(
             line(&away, "database"),
-            "database  away: no answer for 7 s: \\u{1b}[2J"
+            "database  failing: no answer for 7 s: \\u{1b}[2J"
         );
         // What a server does not say is not called well.
         let silent = v1::GetStatusReply::default();
-        assert!(line(&silent, "database").starts_with("database  away"));
+        assert!(line(&silent, "database").starts_with("database  failing"));
         assert!(line(&silent, "tick").contains("next in -"));
     }
 }

@@ -152,7 +152,11 @@ impl View {
             s.n_gpus,
             s.tick_id,
             s.seconds_to_next_tick.map_or_else(|| "-".to_owned(), span),
-            if s.database_ok { "" } else { "; database away" },
+            if s.database_ok {
+                ""
+            } else {
+                "; database failing"
+            },
         ))
     }
 

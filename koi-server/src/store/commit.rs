@@ -65,6 +65,12 @@ impl Store {
     /// [`StoreError::Refused`] when the state does not allow it, [`StoreError::KeyReused`], and
     /// what the database says; [`StoreError::outcome`] tells whether it may have happened.
     pub async fn commit_with_key(&self, key: TxKey, tx: &StoreTx) -> Result<(), StoreError> {
+        let result = self.commit_within_deadline(key, tx).await;
+        self.refused.note(&result);
+        result
+    }
+
+    async fn commit_within_deadline(&self, key: TxKey, tx: &StoreTx) -> Result<(), StoreError> {
         let documents = Documents::of(&tx.changes)?;
         let attempt = Attempt {
             key,

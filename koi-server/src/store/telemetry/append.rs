@@ -37,6 +37,17 @@ impl Store {
         batches: &[TelemetryBatch],
     ) -> Result<u64, StoreError> {
         check(agent_boot, batches)?;
+        let result = self.append(host, agent_boot, batches).await;
+        self.refused.note(&result);
+        result
+    }
+
+    async fn append(
+        &self,
+        host: &HostId,
+        agent_boot: &str,
+        batches: &[TelemetryBatch],
+    ) -> Result<u64, StoreError> {
         let mut ordered: Vec<&TelemetryBatch> = batches.iter().collect();
         ordered.sort_by_key(|b| b.seq);
         let windows = || ordered.iter().flat_map(|b| &b.windows);
