@@ -1,7 +1,9 @@
 //! An overlay's prices as a table: a header with cloud, region, market, instance and usd_per_hour in
-//! any order, one machine a line.
+//! any order, one machine a line; cells may be quoted.
 //!
 //! A table has no place for source and day, so they come in beside it; nothing is made up for them.
+
+use csv::{ReaderBuilder, StringRecord, Trim};
 
 use super::{Date, MAX_FILE_BYTES, MAX_PRICES, OverlayPrice, PriceOverlay};
 use crate::environment::Market;
@@ -33,8 +35,9 @@ impl PriceOverlay {
             problems.add("", format!("is larger than {MAX_FILE_BYTES} bytes"));
             return Err(problems.into_vec());
         }
-        let mut lines = text.trim_start_matches('\u{feff}').lines().zip(1_usize..);
-        let Some(places) = lines.next().and_then(|(header, _)| columns(header)) else {
+        let mut rows = records(text);
+        let header = rows.next().and_then(Result::ok);
+        let Some(places) = header.and_then(|header| columns(&header)) else {
             let wanted = COLUMNS.join(",");
             problems.add("line 1", format!("the header is {wanted}, in any order"));
             return Err(problems.into_vec());
@@ -46,15 +49,17 @@ impl PriceOverlay {
             prices: Vec::new(),
         };
         let mut n_bad = 0;
-        for (line, number) in lines.filter(|(l, _)| !l.trim().is_empty()) {
+        for record in rows {
             if overlay.prices.len() > MAX_PRICES || n_bad >= MAX_NAMED {
                 break;
             }
-            match row(line, &places) {
+            let line = line_of(&record);
+            let price = record.map_err(|e| e.to_string());
+            match price.and_then(|record| row(&record, &places)) {
                 Ok(price) => overlay.prices.push(price),
                 Err(message) => {
                     n_bad += 1;
-                    problems.add(format!("line {number}"), message);
+                    problems.add(format!("line {line}"), message);
                 }
             }
         }
@@ -68,22 +73,37 @@ impl PriceOverlay {
     }
 }
 
-/// Place of every column in the header.
-fn columns(header: &str) -> Option<[usize; 5]> {
-    let names: Vec<&str> = header.split(',').map(str::trim).collect();
-    let mut places = [0; 5];
-    for (place, wanted) in places.iter_mut().zip(COLUMNS) {
-        *place = names.iter().position(|name| *name == wanted)?;
-    }
-    (names.len() == COLUMNS.len()).then_some(places)
+/// The lines of a table, empty ones left out.
+fn records(text: &str) -> impl Iterator<Item = csv::Result<StringRecord>> {
+    let text = text.trim_start_matches('\u{feff}');
+    let mut builder = ReaderBuilder::new();
+    let builder = builder.has_headers(false).flexible(true).trim(Trim::All);
+    builder.from_reader(text.as_bytes()).into_records()
 }
 
-fn row(line: &str, places: &[usize; 5]) -> Result<OverlayPrice, String> {
-    let cells: Vec<&str> = line.split(',').map(str::trim).collect();
+/// Where a record begins, counted from 1; 0 when the reader does not say.
+fn line_of(record: &csv::Result<StringRecord>) -> u64 {
+    let position = match record {
+        Ok(record) => record.position(),
+        Err(error) => error.position(),
+    };
+    position.map_or(0, csv::Position::line)
+}
+
+/// Place of every column in the header.
+fn columns(header: &StringRecord) -> Option<[usize; 5]> {
+    let mut places = [0; 5];
+    for (place, wanted) in places.iter_mut().zip(COLUMNS) {
+        *place = header.iter().position(|name| name == wanted)?;
+    }
+    (header.len() == COLUMNS.len()).then_some(places)
+}
+
+fn row(cells: &StringRecord, places: &[usize; 5]) -> Result<OverlayPrice, String> {
     if cells.len() != COLUMNS.len() {
         return Err(format!("has {} cells, not 5", cells.len()));
     }
-    let cell = |column: usize| places.get(column).and_then(|at| cells.get(*at)).copied();
+    let cell = |column: usize| places.get(column).and_then(|at| cells.get(*at));
     let text = |column: usize| cell(column).unwrap_or_default().to_owned();
     let market = Market::from_name(&text(2)).ok_or_else(|| {
         format!(
