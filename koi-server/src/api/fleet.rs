@@ -7,6 +7,7 @@ use koi_core::host::{HostPrice, HostRecord, Liveness};
 use koi_core::ids::HostId;
 use koi_core::rollout::live::LiveHost;
 use koi_core::server::{Command, ServerMachine};
+use koi_core::violation::nearest;
 use koi_proto::convert::agents::install_to_wire;
 use koi_proto::convert::environment::environment_to_wire;
 use koi_proto::v1;
@@ -14,7 +15,7 @@ use tonic::{Request, Response, Status};
 
 use super::idempotency::{Asked, Requests};
 use super::paging::{cut, page};
-use super::status::{invalid_field, refused};
+use super::status::{invalid_field, not_found, refused};
 use crate::auth::{Identity, TokenTable};
 use crate::core_loop::{Core, utc_now};
 
@@ -107,12 +108,11 @@ impl FleetApi {
     }
 
     async fn node(&self, host: &HostId) -> Result<v1::Node, Status> {
-        let found = self
-            .nodes()
-            .await?
-            .into_iter()
-            .find(|n| n.host == host.as_str());
-        found.ok_or_else(|| Status::not_found(format!("there is no node {host}")))
+        let nodes = self.nodes().await?;
+        let near = nearest(host.as_str(), nodes.iter().map(|n| n.host.as_str()));
+        let unknown = not_found("node", host.as_str(), near, "koi nodes");
+        let mut nodes = nodes.into_iter();
+        nodes.find(|n| n.host == host.as_str()).ok_or(unknown)
     }
 
     async fn set_policy(

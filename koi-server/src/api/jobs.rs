@@ -11,6 +11,7 @@ use koi_core::rollout::SloTally;
 use koi_core::server::{Command, Reply};
 use koi_core::store::JobRecord;
 use koi_core::tick::observatory::Observatory;
+use koi_core::violation::nearest;
 use koi_proto::v1;
 use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::BroadcastStream;
@@ -22,7 +23,7 @@ use super::explain::explain;
 use super::idempotency::{Asked, Requests};
 use super::job_view::{JobView, Lookback};
 use super::paging::{cut, page};
-use super::status::{invalid, invalid_field, refused, searchable, store_failed};
+use super::status::{invalid, invalid_field, not_found, refused, searchable, store_failed};
 use crate::auth::TokenTable;
 use crate::core_loop::{Core, utc_now};
 use crate::endpoints::EndpointBoard;
@@ -75,8 +76,10 @@ impl JobsApi {
             .store
             .job_by_name_or_id(text)
             .await
-            .map_err(|e| store_failed(&e))?
-            .ok_or_else(|| Status::not_found(format!("there is no job {text}")))?;
+            .map_err(|e| store_failed(&e))?;
+        let Some(record) = record else {
+            return Err(self.no_such_job(text).await);
+        };
         let tally = SloTally::default();
         Ok(JobView {
             record,
@@ -85,6 +88,17 @@ impl JobsApi {
             tally,
             usd_per_hour: None,
         })
+    }
+
+    async fn no_such_job(&self, text: &str) -> Status {
+        let wrong = text.to_owned();
+        let near = self.core.read(move |machine| {
+            let jobs = machine.state().jobs.values();
+            let names = jobs.map(|j| j.spec.name.as_str());
+            nearest(&wrong, names).map(str::to_owned)
+        });
+        let near = near.await.ok().flatten();
+        not_found("job", text, near.as_deref(), "koi jobs")
     }
 
     async fn views(

@@ -76,6 +76,17 @@ pub fn invalid_field(field: &str, message: impl Into<String>) -> Status {
     }])
 }
 
+/// `NOT_FOUND` for a name, with the nearest one that exists, else the command that lists them.
+#[must_use]
+pub fn not_found(kind: &str, name: &str, near: Option<&str>, list: &str) -> Status {
+    let name = shortened(name, MAX_FIELD_BYTES);
+    let next = near.map_or_else(
+        || format!("`{list}` names all"),
+        |near| format!("did you mean {near}?"),
+    );
+    Status::not_found(format!("there is no {kind} {name}; {next}"))
+}
+
 /// The status of a refusal.
 #[must_use]
 pub fn refused(refusal: &Refusal) -> Status {
@@ -134,6 +145,20 @@ mod tests {
             *last,
             format!("{} more problems are not listed", 5_000 - named)
         );
+    }
+
+    #[test]
+    fn a_name_that_is_not_there_comes_with_the_nearest_one() {
+        let told = |near| {
+            not_found("job", "chta", near, "koi jobs")
+                .message()
+                .to_owned()
+        };
+        assert_eq!(
+            told(Some("chat")),
+            "there is no job chta; did you mean chat?"
+        );
+        assert_eq!(told(None), "there is no job chta; `koi jobs` names all");
     }
 
     #[test]
