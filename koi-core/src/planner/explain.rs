@@ -366,9 +366,9 @@ fn verdict(
     let rival = picked.map_or(0.0, |p| p.gain);
     if offer.gain <= rival {
         let text = format!(
-            "gain {:.4} against {rival:.4} of what was chosen: {:.4} more is needed; limited by {}",
+            "gain {:.4} against {rival:.4} of what was chosen: {}; limited by {}",
             offer.gain,
-            rival - offer.gain,
+            lacking(rival - offer.gain),
             option.terms.exploit.limiting.name()
         );
         return ("SCORE", text);
@@ -388,4 +388,13 @@ fn verdict(
             .map_or_else(String::new, |r| r.environment.to_string())
     );
     ("CAPACITY", text)
+}
+
+/// What a gain lacks, in words where four digits show nothing of it.
+fn lacking(gain: f64) -> String {
+    if gain < 0.5e-4 {
+        "as good as a tie, which the first in order wins".to_owned()
+    } else {
+        format!("{gain:.4} more is needed")
+    }
 }
