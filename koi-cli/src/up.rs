@@ -35,7 +35,7 @@ use crate::up::state::UpState;
 /// left at the end.
 pub async fn run(global: &Global, args: UpArgs) -> anyhow::Result<()> {
     let data = DataDir::resolve(global.data_dir.as_deref());
-    if std::env::var_os("KOI_DATABASE_URL").is_none() {
+    if own_database().is_none() {
         files::check_socket_path(&data)?;
     }
     if args.detach && !args.in_background {
@@ -53,6 +53,12 @@ pub async fn run(global: &Global, args: UpArgs) -> anyhow::Result<()> {
     cluster.events.plain();
     let stopped = shutdown::supervised(&cluster).await;
     started.and(stopped)
+}
+
+/// The database that the environment names; an empty variable names none.
+fn own_database() -> Option<String> {
+    let url = std::env::var("KOI_DATABASE_URL").ok();
+    url.filter(|url| !url.trim().is_empty())
 }
 
 /// Stops the cluster of the data directory, whether its supervisor lives or not.

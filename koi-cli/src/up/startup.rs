@@ -14,7 +14,7 @@ use super::cluster::Cluster;
 use super::plan::Plan;
 use super::state::{Role, UpState};
 use super::supervise::{ChildSpec, adopt_orphans, keep, log_of, tail};
-use super::{binaries, files, jobs, ports, shutdown};
+use super::{binaries, files, jobs, own_database, ports, shutdown};
 use crate::args::UpArgs;
 use crate::client::{Client, Target};
 use crate::failure::{ExitCode, Failure};
@@ -124,8 +124,7 @@ async fn start_server(
     programs: &Programs,
     steps: &mut Steps<'_>,
 ) -> anyhow::Result<Client> {
-    let has_own_database = std::env::var_os("KOI_DATABASE_URL").is_some();
-    if has_own_database {
+    if own_database().is_some() {
         steps.done("database of KOI_DATABASE_URL");
     } else {
         keep(cluster, postgres(cluster, programs));
@@ -211,8 +210,7 @@ fn write_files(cluster: &Cluster, plan: &Plan, args: &UpArgs) -> anyhow::Result<
         fleet: &plan.fleet,
         listen,
         tick_interval_s: args.tick_interval.as_secs(),
-        database_url: std::env::var("KOI_DATABASE_URL")
-            .unwrap_or_else(|_| files::private_database(&cluster.data)),
+        database_url: own_database().unwrap_or_else(|| files::private_database(&cluster.data)),
     };
     let mut written = files::write(&input)?;
     cluster.hold(port, std::mem::take(&mut written.ranges));

@@ -21,7 +21,9 @@ pub(super) async fn open_database(
     let configured = config
         .database_url
         .clone()
-        .or_else(|| std::env::var("KOI_DATABASE_URL").ok());
+        .or_else(|| std::env::var("KOI_DATABASE_URL").ok())
+        // An empty variable is one that is not set.
+        .filter(|url| !url.trim().is_empty());
     if let Some(url) = configured {
         return Ok((url, None));
     }
