@@ -145,7 +145,7 @@ impl Failure {
     #[must_use]
     pub fn text(&self) -> String {
         let mut text = lines(&self.message);
-        for v in &self.violations {
+        for v in self.violations.iter().filter(|v| !self.says(v)) {
             let field = if v.field.is_empty() {
                 String::new()
             } else {
@@ -154,6 +154,12 @@ impl Failure {
             text.push_str(&format!("\n  {field}{}", lines(&v.message)));
         }
         text
+    }
+
+    /// Whether the message is this one problem, as a server writes it.
+    fn says(&self, v: &FieldViolation) -> bool {
+        let rest = self.message.strip_prefix(v.field.as_str());
+        rest.and_then(|rest| rest.strip_prefix(": ")) == Some(v.message.as_str())
     }
 }
 
@@ -260,6 +266,21 @@ mod tests {
             failure.text(),
             "the job was refused\n  slo.p99_ttft_ms: must be above 0\n  name: evil \\u{1b}[2J"
         );
+    }
+
+    #[test]
+    fn the_one_problem_that_is_the_message_is_not_said_twice() {
+        let mut failure = Failure {
+            code: ExitCode::Invalid,
+            message: "name: must not be empty".to_owned(),
+            violations: vec![FieldViolation {
+                field: "name".to_owned(),
+                message: "must not be empty".to_owned(),
+            }],
+        };
+        assert_eq!(failure.text(), "name: must not be empty");
+        failure.violations[0].message.push_str(" or long");
+        assert_eq!(failure.text().lines().count(), 2);
     }
 
     #[test]

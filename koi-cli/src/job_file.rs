@@ -55,6 +55,7 @@ pub fn read(path: &Path, changes: &Changes<'_>, now: UtcMicros) -> anyhow::Resul
         .parent()
         .filter(|_| path != Path::new("-"))
         .unwrap_or(Path::new("."));
+    let names_a_file = document.pointer("/model/config").is_some();
     let config_problem = inline_config(&mut document, folder);
     let checked = check_document(&document, now);
     let mut problems = bad.into_vec();
@@ -71,10 +72,19 @@ pub fn read(path: &Path, changes: &Changes<'_>, now: UtcMicros) -> anyhow::Resul
             let rest = result.err().unwrap_or_default();
             let told =
                 |v: &FieldViolation| config_problem.is_some() && v.field == "model.config_json";
-            problems.extend(rest.into_iter().filter(|v| !told(v)));
+            let rest = rest.into_iter().filter(|v| !told(v));
+            problems.extend(rest.map(|v| if names_a_file { as_written(v) } else { v }));
             Err(Failure::invalid(&shown, problems).into())
         }
     }
+}
+
+/// A problem of the text behind `model.config`, under the name that the file has for it.
+fn as_written(mut v: FieldViolation) -> FieldViolation {
+    if let Some(rest) = v.field.strip_prefix("model.config_json") {
+        v.field = format!("model.config{rest}");
+    }
+    v
 }
 
 /// The text of a file that is no longer than `max` bytes.
@@ -254,6 +264,15 @@ mod tests {
             assert!(fields.contains(&field), "{field} in {fields:?}");
         }
         assert_eq!(fields.len(), 5, "{fields:?}");
+        std::fs::write(dir.join("config.json"), "{}").unwrap();
+        std::fs::write(&path, text.replace("missing.json", "config.json")).unwrap();
+        let bad = failure(&path, &[]);
+        let mut fields = bad.violations.iter().map(|v| v.field.as_str());
+        assert!(
+            fields.any(|f| f.starts_with("model.config"))
+                && !fields.any(|f| f.contains("config_json")),
+            "{bad:?}"
+        );
         std::fs::write(&path, "x".repeat(10 * 1024 * 1024)).unwrap();
         assert!(failure(&path, &[]).message.contains("longer than 512 KiB"));
         std::fs::write(&path, "name: [unclosed").unwrap();

@@ -94,7 +94,8 @@ pub fn read_token(path: &Path) -> anyhow::Result<String> {
     let plain =
         !token.is_empty() && token.len() <= 512 && token.bytes().all(|c| c.is_ascii_graphic());
     if !plain {
-        let what = "it holds no token; one line of printable characters expected";
+        let what = "it holds no token, one line of printable characters: `koi up` writes that of a dev cluster, \
+                    for another server ask who runs it";
         return Err(denied(what).into());
     }
     Ok(token.to_owned())

@@ -149,7 +149,10 @@ pub(super) async fn cancel(context: &Context, job: &str, reason: &str) -> anyhow
         .client
         .answer(context.client.jobs().cancel_job(request).await)?;
     emit(context.format, &reply, || {
-        format!("cancelled {}; its replicas are being drained", reply.job_id)
+        format!(
+            "cancelled {}; replicas that it still has are drained",
+            reply.job_id
+        )
     })
 }
 
