@@ -35,6 +35,7 @@ impl PriceOverlay {
             problems.add("", format!("is larger than {MAX_FILE_BYTES} bytes"));
             return Err(problems.into_vec());
         }
+        let text = text.trim_start_matches('\u{feff}');
         let mut rows = records(text);
         let header = rows.next().and_then(Result::ok);
         let Some(places) = header.and_then(|header| columns(&header)) else {
@@ -53,13 +54,12 @@ impl PriceOverlay {
             if overlay.prices.len() > MAX_PRICES || n_bad >= MAX_NAMED {
                 break;
             }
-            let line = line_of(&record);
-            let price = record.map_err(|e| e.to_string());
-            match price.and_then(|record| row(&record, &places)) {
+            let read = record.as_ref().map_err(ToString::to_string);
+            match read.and_then(|record| row(record, &places)) {
                 Ok(price) => overlay.prices.push(price),
                 Err(message) => {
                     n_bad += 1;
-                    problems.add(format!("line {line}"), message);
+                    problems.add(format!("line {}", line_of(text, &record)), message);
                 }
             }
         }
@@ -74,20 +74,30 @@ impl PriceOverlay {
 }
 
 /// The lines of a table, empty ones left out.
-fn records(text: &str) -> impl Iterator<Item = csv::Result<StringRecord>> {
-    let text = text.trim_start_matches('\u{feff}');
+fn records(text: &str) -> impl Iterator<Item = csv::Result<StringRecord>> + use<'_> {
     let mut builder = ReaderBuilder::new();
     let builder = builder.has_headers(false).flexible(true).trim(Trim::All);
     builder.from_reader(text.as_bytes()).into_records()
 }
 
-/// Where a record begins, counted from 1; 0 when the reader does not say.
-fn line_of(record: &csv::Result<StringRecord>) -> u64 {
+/// The line on which a record begins, counted from 1. The reader's own count is one short after a line
+/// that ends in CR LF, and at empty lines.
+fn line_of(text: &str, record: &csv::Result<StringRecord>) -> usize {
     let position = match record {
         Ok(record) => record.position(),
         Err(error) => error.position(),
     };
-    position.map_or(0, csv::Position::line)
+    let after_last = position.map_or(0, |p| usize::try_from(p.byte()).unwrap_or(usize::MAX));
+    let rest = text.as_bytes().get(after_last..).unwrap_or_default();
+    let n_blank = rest
+        .iter()
+        .take_while(|b| matches!(b, b'\r' | b'\n'))
+        .count();
+    let before = text
+        .as_bytes()
+        .get(..after_last + n_blank)
+        .unwrap_or_default();
+    1 + before.iter().filter(|b| **b == b'\n').count()
 }
 
 /// Place of every column in the header.
