@@ -267,11 +267,14 @@ mod tests {
         std::fs::write(dir.join("config.json"), "{}").unwrap();
         std::fs::write(&path, text.replace("missing.json", "config.json")).unwrap();
         let bad = failure(&path, &[]);
-        let mut fields = bad.violations.iter().map(|v| v.field.as_str());
+        let fields: Vec<&str> = bad.violations.iter().map(|v| v.field.as_str()).collect();
         assert!(
-            fields.any(|f| f.starts_with("model.config"))
-                && !fields.any(|f| f.contains("config_json")),
-            "{bad:?}"
+            fields.iter().any(|f| f.starts_with("model.config")),
+            "{fields:?}"
+        );
+        assert!(
+            fields.iter().all(|f| !f.contains("config_json")),
+            "{fields:?}"
         );
         std::fs::write(&path, "x".repeat(10 * 1024 * 1024)).unwrap();
         assert!(failure(&path, &[]).message.contains("longer than 512 KiB"));
