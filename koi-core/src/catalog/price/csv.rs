@@ -73,11 +73,13 @@ impl PriceOverlay {
     }
 }
 
-/// The lines of a table, empty ones left out.
+/// The lines of a table, blank ones left out.
 fn records(text: &str) -> impl Iterator<Item = csv::Result<StringRecord>> + use<'_> {
     let mut builder = ReaderBuilder::new();
     let builder = builder.has_headers(false).flexible(true).trim(Trim::All);
-    builder.from_reader(text.as_bytes()).into_records()
+    let records = builder.from_reader(text.as_bytes()).into_records();
+    let is_blank = |record: &StringRecord| record.len() == 1 && record.get(0) == Some("");
+    records.filter(move |record| !record.as_ref().is_ok_and(is_blank))
 }
 
 /// The line on which a record begins, counted from 1. The reader's own count is one short after a line

@@ -240,9 +240,9 @@ fn tables_are_read_line_by_line() {
         fields(&problems),
         ["line 2", "line 3", "line 4", "price[0].usd_per_hour"]
     );
-    let quoted = "cloud,\"region\",market,instance,usd_per_hour\r\n\"aws\",\"us-east-1\",spot,\"g5.xlarge\",\"0.5\"\r\n\r\naws,us-east-1,spot,\"g6,x\",x\n";
+    let quoted = "cloud,\"region\",market,instance,usd_per_hour\r\n\"aws\",\"us-east-1\",spot,\"g5.xlarge\",\"0.5\"\r\n\r\n  \r\naws,us-east-1,spot,\"g6,x\",x\n";
     let problems = PriceOverlay::parse_csv(quoted, origin()).unwrap_err();
-    assert_eq!(fields(&problems), ["line 4"], "only the last is no number");
+    assert_eq!(fields(&problems), ["line 5"], "only the last is no number");
     assert!(PriceOverlay::parse_csv("cloud,region\n", origin()).is_err());
     assert!(PriceOverlay::parse_csv("", origin()).is_err());
     let flood = "cloud,region,market,instance,usd_per_hour\n".to_owned() + &"x\n".repeat(100_000);
