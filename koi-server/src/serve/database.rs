@@ -18,13 +18,10 @@ const DATABASE_PAUSE: Duration = Duration::from_millis(500);
 pub(super) async fn open_database(
     config: &ServerConfig,
 ) -> anyhow::Result<(String, Option<RunningPostgres>)> {
-    let configured = config
-        .database_url
-        .clone()
-        .or_else(|| std::env::var("KOI_DATABASE_URL").ok())
-        // An empty variable is one that is not set.
-        .filter(|url| !url.trim().is_empty());
-    if let Some(url) = configured {
+    // An empty variable is one that is not set; an empty setting is a mistake, and is told as one.
+    let of_environment = std::env::var("KOI_DATABASE_URL").ok();
+    let of_environment = of_environment.filter(|url| !url.trim().is_empty());
+    if let Some(url) = config.database_url.clone().or(of_environment) {
         return Ok((url, None));
     }
     let settings = Settings::from_env(config.data_dir.clone());

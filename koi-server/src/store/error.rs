@@ -77,6 +77,14 @@ impl Outage {
         }
     }
 
+    /// True for what a database that answers lacks until somebody acts.
+    pub(super) const fn lasts(self) -> bool {
+        matches!(
+            self,
+            Self::DiskFull | Self::ReadOnly | Self::ResourcesExhausted
+        )
+    }
+
     /// What somebody has to do about it, where waiting does not help.
     const fn remedy(self) -> Option<&'static str> {
         match self {

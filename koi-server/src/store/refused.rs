@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::error::{Outage, StoreError};
+use super::error::StoreError;
 
 /// A refusal is told for so long after the newest one.
 const REMEMBERED: Duration = Duration::from_secs(60);
@@ -29,7 +29,7 @@ impl RefusedWrites {
     /// Takes note of how a write ended.
     pub(super) fn note<T>(&self, result: &Result<T, StoreError>) {
         if let Err(error @ StoreError::Unavailable { outage, .. }) = result
-            && lasts(*outage)
+            && outage.lasts()
         {
             self.add(error.to_string(), Instant::now());
         }
@@ -66,21 +66,9 @@ impl Refused {
     }
 }
 
-/// True for what a database that answers lacks until somebody acts.
-const fn lasts(outage: Outage) -> bool {
-    match outage {
-        Outage::DiskFull | Outage::ReadOnly | Outage::ResourcesExhausted => true,
-        Outage::ConnectionLost
-        | Outage::Restarting
-        | Outage::TooManyConnections
-        | Outage::Timeout
-        | Outage::Serialization => false,
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::super::error::Outcome;
+    use super::super::error::{Outage, Outcome};
     use super::*;
 
     fn failed(outage: Outage) -> Result<(), StoreError> {
