@@ -3,9 +3,11 @@
 //! The files are for others to read, so they are looked at again and again: what was removed, changed
 //! or could not be written is put right, whoever or whatever did it.
 
+mod file;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::io::{self, Read};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -13,6 +15,8 @@ use std::time::Duration;
 use koi_core::rollout::EndpointSet;
 use tokio::sync::broadcast;
 use tokio_util::sync::CancellationToken;
+
+use file::{file_of, holds, remove, text_of, write};
 
 /// Changes a slow watcher may be behind before it has to start anew.
 const BACKLOG: usize = 256;
@@ -176,42 +180,6 @@ pub fn keep(board: Arc<EndpointBoard>, shutdown: CancellationToken) -> tokio::ta
             }
         }
     })
-}
-
-fn file_of(dir: &Path, job: &str) -> PathBuf {
-    dir.join(format!("{job}.json"))
-}
-
-fn text_of(set: &EndpointSet) -> io::Result<Vec<u8>> {
-    Ok(serde_json::to_vec_pretty(set)?)
-}
-
-/// Whether a file holds exactly this; no more than that is read of it.
-fn holds(path: &Path, text: &[u8]) -> io::Result<bool> {
-    let metadata = path.symlink_metadata()?;
-    if !metadata.is_file() || metadata.len() != text.len() as u64 {
-        return Ok(false);
-    }
-    let mut content = Vec::with_capacity(text.len() + 1);
-    fs::File::open(path)?
-        .take(text.len() as u64 + 1)
-        .read_to_end(&mut content)?;
-    Ok(content == text)
-}
-
-fn write(dir: &Path, set: &EndpointSet) -> io::Result<()> {
-    // The folder may have been removed as well.
-    fs::create_dir_all(dir)?;
-    let temporary = dir.join(format!(".{}.json.new", set.job));
-    fs::write(&temporary, text_of(set)?)?;
-    fs::rename(&temporary, file_of(dir, &set.job))
-}
-
-fn remove(dir: &Path, job: &str) -> io::Result<()> {
-    match fs::remove_file(file_of(dir, job)) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        Ok(()) | Err(_) => Ok(()),
-    }
 }
 
 #[cfg(test)]
