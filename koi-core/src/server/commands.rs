@@ -9,6 +9,7 @@ use crate::store::{
 };
 use crate::tick::{Phase, TickCause, TickRecord, tick_prices};
 use crate::time::UtcMicros;
+use crate::violation::nearest;
 
 impl ServerMachine {
     pub(super) fn decide(&self, now: UtcMicros, command: Command) -> Result<Decision, Refusal> {
@@ -150,6 +151,12 @@ impl ServerMachine {
         })
     }
 
+    fn no_such_node(&self, host: &HostId) -> Refusal {
+        let names = self.state.hosts.keys().map(HostId::as_str);
+        let near = nearest(host.as_str(), names).map(|near| format!(" (did you mean {near}?)"));
+        Refusal::NotFound(format!("node {host}{}", near.unwrap_or_default()))
+    }
+
     fn host_policy(
         &self,
         now: UtcMicros,
@@ -159,9 +166,7 @@ impl ServerMachine {
         request: RequestRecord,
     ) -> Result<Decision, Refusal> {
         let known = self.state.hosts.get(host);
-        let mut record = known
-            .ok_or_else(|| Refusal::NotFound(format!("node {host}")))?
-            .clone();
+        let mut record = known.ok_or_else(|| self.no_such_node(host))?.clone();
         record.cordoned = cordoned || draining;
         record.draining_since = draining.then(|| record.draining_since.unwrap_or(now));
         let action = match (cordoned, draining) {

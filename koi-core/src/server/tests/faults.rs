@@ -380,3 +380,12 @@ fn a_job_that_ends_before_it_had_an_endpoint_is_spoken_of_a_last_time() {
     sim.seconds(5);
     assert_eq!(sim.endpoints("chat").len(), 1);
 }
+
+#[test]
+fn a_node_that_is_not_there_is_refused_with_the_nearest_name() {
+    let mut sim = Sim::new(&[("h100-a", 2), ("l40s-b", 2)]);
+    let refusal = |sim: &mut Sim, name: &str| sim.try_cordon(name, true).unwrap_err().to_string();
+    let near = refusal(&mut sim, "h100-aa");
+    assert_eq!(near, "node h100-aa (did you mean h100-a?) does not exist");
+    assert_eq!(refusal(&mut sim, "zzz"), "node zzz does not exist");
+}

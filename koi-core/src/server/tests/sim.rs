@@ -117,6 +117,10 @@ impl Sim {
     }
 
     pub(super) fn cordon(&mut self, name: &str, cordoned: bool) {
+        self.try_cordon(name, cordoned).unwrap();
+    }
+
+    pub(super) fn try_cordon(&mut self, name: &str, cordoned: bool) -> Result<Reply, Refusal> {
         let request = self.request();
         let policy = Command::HostPolicy {
             host: name.parse().unwrap(),
@@ -125,7 +129,7 @@ impl Sim {
             reason: "a test".to_owned(),
             request,
         };
-        self.ask(policy).unwrap();
+        self.ask(policy)
     }
 
     /// The agent's stream opens: hello, then its observed state. False when it is not let in.
