@@ -81,6 +81,18 @@ impl Default for StoreOptions {
     }
 }
 
+/// Reads a URL; one of another kind of database is refused here, for sqlx would look for its host.
+fn connect_options(url: &str) -> Result<PgConnectOptions, StoreError> {
+    let is_postgres = ["postgres://", "postgresql://"]
+        .iter()
+        .any(|s| url.starts_with(s));
+    if !is_postgres {
+        let why = "it must begin with postgres:// or postgresql://";
+        return Err(StoreError::BadUrl(sqlx::Error::Configuration(why.into())));
+    }
+    PgConnectOptions::from_str(url).map_err(StoreError::BadUrl)
+}
+
 /// The database. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Store {
@@ -99,7 +111,7 @@ impl Store {
     /// # Errors
     /// [`StoreError`]; a URL that cannot be read is a caller's mistake.
     pub async fn connect(url: &str, options: StoreOptions) -> Result<Self, StoreError> {
-        let base = PgConnectOptions::from_str(url).map_err(StoreError::BadUrl)?;
+        let base = connect_options(url)?;
         let millis = |d: Duration| d.as_millis().to_string();
         let connect = base.application_name("koi-server").options([
             ("statement_timeout", millis(options.statement_timeout)),
@@ -185,5 +197,21 @@ impl Store {
     pub async fn close(&self) {
         self.shared.close().await;
         self.control.close().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_urls_of_postgres_are_taken() {
+        for url in ["postgres://koi@db/koi", "postgresql:///koi?host=/run/koi"] {
+            assert!(connect_options(url).is_ok(), "{url}");
+        }
+        for url in ["mysql://a/b", "nonsense", ""] {
+            let refused = connect_options(url).unwrap_err();
+            assert!(matches!(refused, StoreError::BadUrl(_)), "{url}");
+        }
     }
 }
