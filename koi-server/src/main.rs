@@ -1,5 +1,6 @@
 //! `koi-server`: `serve` runs the control plane, `postgres` the private database beside it.
 
+use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -73,9 +74,9 @@ fn is_permanent(error: &anyhow::Error) -> bool {
 }
 
 /// The error with its causes on one line; never a backtrace, whatever the environment says.
-#[expect(clippy::print_stderr, reason = "the answer of a command line")]
 fn complain(error: &anyhow::Error) {
-    eprintln!("error: {error:#}");
+    // Its exit code stands, whether or not anybody can be told: a log on a full disk takes nothing.
+    writeln!(std::io::stderr(), "error: {error:#}").ok();
 }
 
 #[expect(

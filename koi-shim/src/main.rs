@@ -1,5 +1,6 @@
 //! Entry of `koi-shim`: `run` or `adopt` one state folder.
 
+use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -48,7 +49,7 @@ fn say(text: &str) {
     println!("{text}");
 }
 
-#[expect(clippy::print_stderr, reason = "the answer of a command line")]
 fn complain(text: &str) {
-    eprintln!("{text}");
+    // Its exit code stands, whether or not anybody can be told: a log on a full disk takes nothing.
+    writeln!(std::io::stderr(), "{text}").ok();
 }
